@@ -75,6 +75,7 @@ EXACT = {
     },
     ("Network", "outputs"): {"-> dict": "-> dict[str, Tensor]"},
     ("Network", "quantized"): {"dict[str, SupportsFloat | SupportsIndex]": "dict[str, float]"},
+    ("Network", "residuals_in_floats"): {"dict[str, SupportsFloat | SupportsIndex]": "dict[str, float]"},
     ("Tensor", "dtype"): {"-> Incomplete": "-> np.dtype[Any]"},
     ("Tensor", "numpy"): {"-> Any | None": "-> _Array | None"},
     ("TensorRTPlan", "build"): {

@@ -449,11 +449,13 @@ class Network:
         """
         The results by name, in order.
         """
-    def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, float | None, bool]]:
+    def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, float | None, str]]:
         """
-        Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-        caches, the least number that it can have (0 where that is more, None where it is not known), and whether it
-        stays in floats where its range is not known. What `keep` names, and what else takes no part, is left out.
+        Of a network of `in_full`, the tensors whose ranges quantization looks at: each with its name in calibration
+        caches, the least number that it can have (0 where that is more, None where it is not known), and what for:
+        "operand" (it is read in 8 bits), "residual" (so too, by a sum), "mean" (so too, where its range is known) or
+        "branch" (it is added to a residual, and has no 8 bits itself). What `keep` names, and what else takes no part,
+        is left out.
         """
     def quantized(
         self,
@@ -469,6 +471,13 @@ class Network:
         "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
         `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights;
         with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it.
+        """
+    def residuals_in_floats(
+        self, /, ranges: dict[str, float], keep: Sequence[str] = ..., symmetric: bool = False
+    ) -> list[str]:
+        """
+        Of a network of `in_full`, the sums of residuals that stay in floats with these ranges, by name, since 8 bits
+        would round them by too much beside what is added.
         """
     def rewired(
         self, /, inputs: Sequence[tuple[str, SupportsIndex, Tensor]], outputs: Sequence[tuple[str, Tensor]] = ...

@@ -57,8 +57,8 @@ impl Network {
     }
 }
 
-/// A tensor, its name in calibration caches, its least number, and whether it may do without a range.
-type QuantizationPoint = (Py<Tensor>, String, Option<f64>, bool);
+/// A tensor, its name in calibration caches, its least number, and what it is looked at for.
+type QuantizationPoint = (Py<Tensor>, String, Option<f64>, &'static str);
 
 #[pymethods]
 impl Network {
@@ -333,17 +333,37 @@ impl Network {
         Ok(Self { inner })
     }
 
-    /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-    /// caches, the least number that it can have (0 where that is more, None where it is not known), and whether it
-    /// stays in floats where its range is not known. What `keep` names, and what else takes no part, is left out.
+    /// Of a network of `in_full`, the tensors whose ranges quantization looks at: each with its name in calibration
+    /// caches, the least number that it can have (0 where that is more, None where it is not known), and what for:
+    /// "operand" (it is read in 8 bits), "residual" (so too, by a sum), "mean" (so too, where its range is known) or
+    /// "branch" (it is added to a residual, and has no 8 bits itself). What `keep` names, and what else takes no part,
+    /// is left out.
     #[pyo3(signature = (keep = vec![]))]
     fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<QuantizationPoint>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
         let wrap = |point: precision::Point| {
             let tensor = Self::wrap(slf, point.tensor)?;
-            Ok((tensor, point.name, point.least, point.optional))
+            Ok((tensor, point.name, point.least, point.role.name()))
         };
         points.into_iter().map(wrap).collect()
+    }
+
+    /// Of a network of `in_full`, the sums of residuals that stay in floats with these ranges, by name, since 8 bits
+    /// would round them by too much beside what is added.
+    #[pyo3(signature = (ranges, keep = vec![], symmetric = false))]
+    fn residuals_in_floats(
+        &self,
+        py: Python<'_>,
+        ranges: precision::Ranges,
+        keep: Vec<String>,
+        symmetric: bool,
+    ) -> PyResult<Vec<String>> {
+        let keep = keep.into_iter().collect();
+        let weights = DType::Int8;
+        let dtypes = precision::Dtypes { weights, symmetric };
+        Ok(calls::interruptible(py, || {
+            precision::residuals_in_floats(&self.inner, &ranges, dtypes, &keep)
+        })?)
     }
 
     /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or

@@ -1,5 +1,6 @@
 //! Quantization that we place: where Quantize and Dequantize layers go, and the ranges that decide their scales.
 
+mod guard;
 pub mod histogram;
 mod least;
 pub mod place;
@@ -8,6 +9,6 @@ mod shared;
 mod unfold;
 
 pub use histogram::{Histogram, Method};
-pub use place::{Dtypes, Ranges, place};
-pub use points::{Point, integers, points};
+pub use place::{Dtypes, Ranges, place, residuals_in_floats};
+pub use points::{Point, Role, integers, points};
 pub use unfold::unfold;

@@ -1,6 +1,7 @@
 //! Writes Quantize and Dequantize layers around products.
 
-use super::points::{Point, channel_axis, integers, points};
+use super::guard;
+use super::points::{Point, Role, channel_axis, integers, points};
 use super::shared::{self, Extent};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
@@ -48,7 +49,8 @@ fn most(dtype: DType) -> f64 {
 /// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
 /// [`points`] finds: one scale each, which what is joined shares ([`shared`]), symmetric as int8, or as uint8 where they reach less far
 /// below zero; for float8_e4m3fn as that, and what products read alone: three digits are too few for sums that are handed on from layer
-/// to layer. Symmetric ones are all int8, and leave biases. Layers that `keep` names stay as they are.
+/// to layer. Symmetric ones are all int8, and leave biases. Residuals that 8 bits would round by too much stay in floats ([`guard`]), and
+/// so do layers that `keep` names.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.
@@ -62,22 +64,18 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
             .expected("int8 or float8_e4m3fn")
             .got(weights.name()));
     }
-    let mut found = points(network, keep)?;
-    if weights == DType::Float8E4M3FN {
-        let reads = |&(id, at): &(LayerId, usize)| at == 0 && channel_axis(network, &network[id]).is_some();
-        found.iter_mut().for_each(|point| point.readers.retain(reads));
-        found.retain(|point| !point.readers.is_empty());
-    }
+    let decided = decided(network, ranges, dtypes, keep)?;
     let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
     let mut readers: Vec<LayerId> = vec![];
-    let extents = extents(network, &found, ranges, dtypes)?;
-    for (point, extent) in found.iter().zip(extents) {
+    for (point, extent) in decided.points.iter().zip(decided.extents) {
         for &(id, at) in &point.readers {
             if at == 0 && channel_axis(network, &network[id]).is_some() && !readers.contains(&id) {
                 readers.push(id);
             }
         }
-        let Some(extent) = extent else { continue };
+        let Some(extent) = extent.filter(|_| !point.readers.is_empty()) else {
+            continue;
+        };
         let (scale, zero, dtype) = dtypes.scheme(extent);
         let scale = f64::from((scale as f32).max(LEAST_RANGE));
         let tensor = around(
@@ -102,6 +100,51 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
     network.verify()
 }
 
+/// What gets 8 bits.
+struct Decided {
+    points: Vec<Point>,
+    /// What the 8 bits of each point hold; none where it stays in floats.
+    extents: Vec<Option<Extent>>,
+    /// The sums whose residual stays in floats.
+    in_floats: Vec<LayerId>,
+}
+
+fn decided(network: &Network, ranges: Option<&Ranges>, dtypes: Dtypes, keep: &HashSet<String>) -> Result<Decided> {
+    let mut points = points(network, keep)?;
+    points.retain(|point| point.role != Role::Branch);
+    if dtypes.weights == DType::Float8E4M3FN {
+        let reads = |&(id, at): &(LayerId, usize)| at == 0 && channel_axis(network, &network[id]).is_some();
+        points.iter_mut().for_each(|point| point.readers.retain(reads));
+        points.retain(|point| !point.readers.is_empty());
+    }
+    let extents = extents(network, &points, ranges, dtypes)?;
+    let mut in_floats = vec![];
+    if let Some(ranges) = ranges.filter(|_| dtypes.weights == DType::Int8) {
+        let step = |extent| dtypes.scheme(extent).0;
+        in_floats = guard::residuals_in_floats(network, &points, &extents, ranges, step)?;
+        guard::without(&mut points, &in_floats);
+    }
+    Ok(Decided {
+        points,
+        extents,
+        in_floats,
+    })
+}
+
+/// Of the residuals that [`place`] could give 8 bits, the sums of those that stay in floats ([`guard`]), by name.
+///
+/// # Errors
+/// As [`place`].
+pub fn residuals_in_floats(
+    network: &Network,
+    ranges: &Ranges,
+    dtypes: Dtypes,
+    keep: &HashSet<String>,
+) -> Result<Vec<String>> {
+    let found = decided(network, Some(ranges), dtypes, keep)?.in_floats;
+    Ok(found.into_iter().map(|id| network[id].name.clone()).collect())
+}
+
 /// What the 8 bits of each point hold; none where it stays in floats.
 fn extents(
     network: &Network,
@@ -114,7 +157,7 @@ fn extents(
     };
     let own = |point: &Point| {
         let range = ranges.get(&point.name).copied();
-        if range.is_none() && point.optional {
+        if range.is_none() && !point.role.is_needed() {
             return Ok(None);
         }
         let usable = range.filter(|range| range.is_finite() && *range >= 0.0);

@@ -17,8 +17,39 @@ pub struct Point {
     pub least: Option<f64>,
     /// The layers that read it in 8 bits, each with the number of its input.
     pub readers: Vec<(LayerId, usize)>,
-    /// Whether it may stay in floats where its range is not known, as in a calibration cache that others wrote: means alone read it.
-    pub optional: bool,
+    /// What it is looked at for.
+    pub role: Role,
+}
+
+/// What a range is for. A calibration cache that others wrote may lack those of means and branches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Products read the tensor.
+    Operand,
+    /// It is added to the result of a product, and products may read it too.
+    Residual,
+    /// Means alone read it: without a range it stays in floats.
+    Mean,
+    /// A convolution gives it, and it is added to a residual: beside its range it is seen what 8 bits of the residual cost
+    /// ([`guard`](super::guard)). It gets none itself. Residuals of matrix products have 8 bits anyway.
+    Branch,
+}
+
+impl Role {
+    /// Whether 8 bits can't do without its range.
+    pub fn is_needed(self) -> bool {
+        matches!(self, Self::Operand | Self::Residual)
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operand => "operand",
+            Self::Residual => "residual",
+            Self::Mean => "mean",
+            Self::Branch => "branch",
+        }
+    }
 }
 
 /// A part of what 8 bits would reach as integers with a sign: tensors that reach less far below zero get a zero point. It makes their
@@ -74,22 +105,31 @@ pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result
             found.entry(x).or_default().push((id, 0));
         }
     }
+    let mut branches = vec![];
     for &id in &order {
         if let Some((tensor, at)) = residual(network, id, &products, &place) {
             found.entry(tensor).or_default().push((id, at));
+            let conv =
+                |&tensor: &TensorId| product_behind(network, tensor, &products).is_some_and(|id| is_conv(network, id));
+            let branch = branch(network, id, at).filter(conv);
+            branches.extend(branch.map(|tensor| (tensor, vec![], Role::Branch)));
         }
     }
-    let points = found.into_iter().map(|(tensor, readers)| (tensor, readers, false));
+    let points = found.into_iter().map(|(tensor, readers)| {
+        let added = readers.iter().any(|&(id, _)| network[id].op.name == "Add");
+        let role = if added { Role::Residual } else { Role::Operand };
+        (tensor, readers, role)
+    });
     let means = order.iter().filter(|id| !is_kept(&network[**id], keep));
-    let means = means.filter_map(|&id| Some((averaged(network, &network[id], &products)?, vec![(id, 0)], true)));
-    let point = |(tensor, readers, optional): (TensorId, Vec<(LayerId, usize)>, bool)| Point {
+    let means = means.filter_map(|&id| Some((averaged(network, &network[id], &products)?, vec![(id, 0)], Role::Mean)));
+    let point = |(tensor, readers, role): (TensorId, Vec<(LayerId, usize)>, Role)| Point {
         tensor,
         name: name(network, tensor),
         least: least(network, tensor),
         readers,
-        optional,
+        role,
     };
-    let mut points: Vec<Point> = points.chain(means).map(point).collect();
+    let mut points: Vec<Point> = points.chain(means).chain(branches).map(point).collect();
     let first = |point: &Point| network.producer(point.tensor).map(|(id, _)| place[&id]);
     points.sort_by_key(|point| (first(point), point.tensor.0));
     Ok(points)
@@ -146,7 +186,7 @@ fn is_behind_conv(network: &Network, x: TensorId, products: &HashSet<LayerId>) -
         let Some((id, layer)) = network.producer(tensor).filter(|_| alike) else {
             continue;
         };
-        if products.contains(&id) && matches!(layer.op.name, "Conv" | "ConvTranspose") {
+        if products.contains(&id) && is_conv(network, id) {
             return true;
         }
         if layer.op.name == "Add" || ACTIVATIONS.contains(&layer.op.name) {
@@ -154,6 +194,10 @@ fn is_behind_conv(network: &Network, x: TensorId, products: &HashSet<LayerId>) -
         }
     }
     false
+}
+
+fn is_conv(network: &Network, id: LayerId) -> bool {
+    matches!(network[id].op.name, "Conv" | "ConvTranspose")
 }
 
 /// The product whose result a tensor is, perhaps behind an activation, if nobody else reads what is on the way.
@@ -198,7 +242,13 @@ fn residual(
     }
 }
 
-fn name(network: &Network, tensor: TensorId) -> String {
+/// What a sum adds to its operand of this number.
+pub(super) fn branch(network: &Network, sum: LayerId, at: usize) -> Option<TensorId> {
+    network[sum].inputs.get(1 - at).copied().flatten()
+}
+
+/// The name of a tensor in calibration caches.
+pub(super) fn name(network: &Network, tensor: TensorId) -> String {
     let name = &network[tensor].name;
     name.strip_suffix(":out").unwrap_or(name).to_string()
 }
@@ -223,16 +273,18 @@ mod tests {
         g.output(other);
         let found = points(&g.network, &HashSet::new()).unwrap();
         let told: Vec<_> = found.iter().map(|p| (p.tensor, p.least, p.readers.len())).collect();
-        assert_eq!(told, [(a, Some(0.0), 2), (c, Some(0.0), 1)]);
+        assert_eq!(told, [(a, Some(0.0), 2), (c, Some(0.0), 1), (d, None, 0)]);
+        let roles: Vec<_> = found.iter().map(|p| p.role).collect();
+        assert_eq!(roles, [Role::Residual, Role::Operand, Role::Branch]);
         let first = g.network.producer(b).unwrap().1.name.clone();
         let found = points(&g.network, &HashSet::from([first])).unwrap();
-        assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c]);
+        assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c, d]);
         assert_eq!(found[0].readers.len(), 1);
     }
 
     #[test]
     fn what_is_added_behind_an_activation_is_quantized_too() {
-        for (op, count) in [("Silu", 2), ("Exp", 1)] {
+        for (op, counts) in [("Silu", [2, 0].as_slice()), ("Exp", &[1])] {
             let mut g = Graph::new();
             let x = g.input("x", "n 4 6 6");
             let w = g.weights(&[4, 4, 1, 1]);
@@ -242,7 +294,7 @@ mod tests {
             let sum = g.op("Add", &[left, y]);
             g.output(sum);
             let found = points(&g.network, &HashSet::new()).unwrap();
-            assert_eq!(found.iter().map(|p| p.readers.len()).collect::<Vec<_>>(), [count]);
+            assert_eq!(found.iter().map(|p| p.readers.len()).collect::<Vec<_>>(), counts);
         }
     }
 
@@ -266,7 +318,11 @@ mod tests {
         }
         g.output(mean);
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let optional: Vec<TensorId> = found.iter().filter(|p| p.optional).map(|p| p.tensor).collect();
+        let optional: Vec<TensorId> = found
+            .iter()
+            .filter(|p| p.role == Role::Mean)
+            .map(|p| p.tensor)
+            .collect();
         assert!(optional.is_empty() || optional == [y]);
         !optional.is_empty()
     }

@@ -73,7 +73,7 @@ def test_what_is_scaled_computes_the_same(name: str, tools: Any, monkeypatch: py
     asked = [tool for tool in ("equalisation", "smooth") if tool in found.tools.asked]
     assert bool(found.tools.suffix) == any(changed[tool] for tool in asked)
     for tool in asked:
-        assert any(note.startswith(f"accuracy: {tool}: {changed[tool]} ") for note in found.notes), found.notes
+        assert any(note.startswith(f"accuracy: {tool}: {changed[tool]} ") for note in found.notes()), found.notes()
 
 
 def test_products_beside_another_reader_of_a_norm_share_one_tensor_of_8_bits() -> None:
@@ -95,8 +95,8 @@ def test_pairs_that_gain_nothing_stay_as_they_are() -> None:
         x = made.add_layer("Conv", [x, weights])[0]
     made.mark_output(x, "y")
     plain = calibrated(made, [random.normal(size=(2, 16, 8, 8)).astype(np.float32)], "equalisation")
-    assert plain.notes == ["accuracy: equalisation: 0 pairs of products"] and plain.tools.suffix == ""
-    assert found.notes != plain.notes
+    assert plain.notes() == ["accuracy: equalisation: 0 pairs of products"] and plain.tools.suffix == ""
+    assert found.notes() != plain.notes()
 
 
 def test_a_correction_that_harms_the_outputs_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def test_what_a_mean_reads_has_8_bits_where_its_range_is_known(tmp_path: Path) -
     batch = np.random.default_rng(7).normal(size=(2, 3, 8, 8)).astype(np.float32)
     want = get_backend("cpu").optimize_model(averaging(), None)(batch)
     full = averaging().in_full(False)
-    optional = [name for _, name, _, may in full.quantization_points([]) if may]
+    optional = [name for _, name, _, role in full.quantization_points([]) if role == "mean"]
     assert optional == ["relu"]
     # A kernel for it is CUDA's, so that calibration for a processor leaves it in floats.
     file = tmp_path / "ranges.cache"

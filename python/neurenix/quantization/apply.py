@@ -83,7 +83,7 @@ def _calibrated(
     if found.ranges and options["strict"]:
         notes = [STRICT.format(dtype=dtype.partition("_")[0], rest=options["compute"])]
     made = found.quantized(sorted(slower), bool(options["refittable"]), dtype=dtype)
-    return made, seen, found.notes + notes
+    return made, seen, found.notes(sorted(slower), dtype) + notes
 
 
 def _in_fp8(

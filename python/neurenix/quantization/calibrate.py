@@ -21,10 +21,16 @@ from neurenix.quantization.reused_outputs import ReusedOutputs, channels_last
 
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
+#: The roles of tensors whose ranges 8 bits can't do without.
+NEEDED = ("operand", "residual")
 #: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
 #: the bias behind it.
 NOTHING = 1.0
 NO_TOOLS = Accuracy()
+#: What the report says of residuals; of so many sums by name.
+IN_FLOATS = "{}: {} of {} residuals stay in floats, since their steps are coarse beside what is added: {}"
+UNSEEN = "{}: {} of {} residuals have 8 bits whatever that costs: the calibration has no range of what is added"
+SHOWN = 4
 UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
 HINT = "weights in 16 bits, and those that are quantized, stay as they are: calibrate the float32 model"
 
@@ -95,8 +101,9 @@ def quantize_weights(
     return full.quantized(None, list(keep), dtype, refittable)
 
 
-#: A tensor to quantize, its name in caches, its least number, and whether it may do without a range.
-Point: TypeAlias = tuple[_native.Tensor, str, float | None, bool]
+#: A tensor whose range is looked at, its name in caches, its least number, and what for: "operand", "residual", "mean"
+#: or "branch".
+Point: TypeAlias = tuple[_native.Tensor, str, float | None, str]
 
 
 class Calibrated(NamedTuple):
@@ -120,10 +127,24 @@ class Calibrated(NamedTuple):
         made = self.full.quantized(self.ranges, list(keep), dtype, refittable, self.symmetric)
         return made if self.tools is None else self.tools.corrected(made, rough)
 
-    @property
-    def notes(self) -> list[str]:
-        """What the report says of the tools."""
-        return [] if self.tools is None else self.tools.notes
+    def residuals_in_floats(self, keep: Sequence[str] = ()) -> list[str]:
+        """The sums of residuals that int8 would round by too much, and which stay in floats in `quantized`, by name."""
+        return self.full.residuals_in_floats(self.ranges, list(keep), self.symmetric) if self.ranges else []
+
+    def notes(self, keep: Sequence[str] = (), dtype: str = "int8") -> list[str]:
+        """What the report says of the tools, and of residuals in int8 if products that `keep` names stay in floats."""
+        told = [] if self.tools is None else list(self.tools.notes)
+        branches = [name for _, name, _, role in self.full.quantization_points(list(keep)) if role == "branch"]
+        if dtype != "int8" or not self.ranges or not branches:
+            return told
+        whole = self.residuals_in_floats(keep)
+        if whole:
+            shown = ", ".join(whole[:SHOWN]) + ", ..." * (len(whole) > SHOWN)
+            told.append(IN_FLOATS.format(dtype, len(whole), len(branches), shown))
+        unknown = sum(name not in self.ranges for name in branches)
+        if unknown:
+            told.append(UNSEEN.format(dtype, unknown, len(branches)))
+        return told
 
 
 def found_ranges(
@@ -155,14 +176,16 @@ def found_ranges(
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
-    points = [(tensor, name + suffix, least, may) for tensor, name, least, may in _points(full, keep, means)]
-    optional = {name for _, name, _, may in points if may}
-    needed = {name + suffix for _, name, _, may in full.quantization_points(list(keep)) if not may}
+    points = [(tensor, name + suffix, least, role) for tensor, name, least, role in _points(full, keep, means)]
+    optional = {name for _, name, _, role in points if role not in NEEDED}
+    needed = {name + suffix for _, name, _, role in full.quantization_points(list(keep)) if role in NEEDED}
     run, jobs = _probe(full, points, options)
     levels = {name: STEPS[least == 0 and not symmetric] for _, name, least, _ in points}
     spare = optional if search else set(levels) - needed
-    ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
-    magnitudes = {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}
+    of = {role: [name for _, name, _, other in points if other == role] for role in ("residual", "branch")}
+    ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare, residuals=of["residual"])
+    least = {name: 0.0 if name in of["branch"] else NOTHING for name in levels}
+    magnitudes = {name.removesuffix(suffix): most or least[name] for name, most in ranges.items()}
     return Calibrated(full, magnitudes, tools, symmetric)
 
 
@@ -185,11 +208,12 @@ def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _points(full: Network, keep: Sequence[str], means: bool) -> list[Point]:
-    """The tensors to quantize, with those that means read if `means`, and those that take their place where one more
-    product stays in floating point: of a sum of two products' results, the operand of 8 bits is another one then."""
+    """The tensors to quantize and what is added to residuals, with those that means read if `means`, and those that
+    take their place where one more product stays in floating point: of a sum of two products' results, the operand of
+    8 bits is another one then."""
 
     def points(kept: list[str]) -> list[Point]:
-        return [point for point in full.quantization_points(kept) if means or not point[3]]
+        return [point for point in full.quantization_points(kept) if means or point[3] != "mean"]
 
     found = {point[1]: point for point in points(list(keep))}
     makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
@@ -198,7 +222,8 @@ def _points(full: Network, keep: Sequence[str], means: bool) -> list[Point]:
         if len(operands) == 2 and all(maker.op in PRODUCTS for maker in operands):
             for maker in operands:
                 for point in points([*keep, maker.name]):
-                    found.setdefault(point[1], point)
+                    if found.setdefault(point[1], point)[3] not in NEEDED:
+                        found[point[1]] = point
     return list(found.values())
 
 

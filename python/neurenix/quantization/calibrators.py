@@ -107,11 +107,14 @@ class Calibrator:
         jobs: int = 1,
         *,
         spare: Collection[str] = (),
+        residuals: Collection[str] = (),
     ) -> dict[str, float]:
         """The magnitude of each tensor of `levels`, which says of how many steps its range consists.
 
         `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. A cache may lack those
-        of `spare`. Raises `InvalidArgumentError` where there is no batch, and `FormatError` for a damaged cache.
+        of `spare`. What is cut off from `residuals` is lost to all that follows: where the range of the least mean
+        squared error is greater than the method's, it is theirs. Raises `InvalidArgumentError` where there is no batch,
+        and `FormatError` for a damaged cache.
         """
         cached = self.read_calibration_cache()
         if cached is not None:
@@ -125,7 +128,7 @@ class Calibrator:
                 self._of_another_model(missing, len(levels) - len(spare))
         if self.cache_file is not None:
             check_writable(self.cache_file)
-        counted = self._counted(levels, inputs, run, jobs)
+        counted = self._counted(levels, inputs, run, jobs, residuals)
         zeros = [name for name, magnitude in counted.items() if magnitude == 0.0]
         if zeros:
             LOG.warning(
@@ -163,7 +166,9 @@ class Calibrator:
         LOG.warning("the calibration cache is one of %r, and the calibrator finds %r: %s", known, self.method, done)
         return anew
 
-    def _counted(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int) -> dict[str, float]:
+    def _counted(
+        self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int, residuals: Collection[str]
+    ) -> dict[str, float]:
         # The package of inference imports what imports this.
         from neurenix.inference.flight import in_order
 
@@ -193,7 +198,9 @@ class Calibrator:
             if len(self.seen) < KEPT:
                 self.seen.append(batch)
             self._tell(done)
-        return {name: counters[name].range(self.method, steps, self.percentile) for name, steps in levels.items()}
+        found = {name: counters[name].range(self.method, steps, self.percentile) for name, steps in levels.items()}
+        wide = {name: counters[name].range(MSECalibrator.method, levels[name], self.percentile) for name in residuals}
+        return {name: max(magnitude, wide.get(name, 0.0)) for name, magnitude in found.items()}
 
     def _tell(self, done: int) -> None:
         if self.progress is not None:

@@ -118,7 +118,8 @@ def mixed(
     if better:
         built = _fastest_first([*near, *_near_enough([better], judge, profiles, options)], judge)
     best = built[0]
-    return best.engine, calibrated.notes + [
+    notes = calibrated.notes(best.form.keep or (), "float32" if best.form.keep is None else "int8")
+    return best.engine, notes + [
         f"mixed: {one.form.name}: {one.milliseconds:.3f} ms, {judge.describe(one.score)}"
         + (", which was taken" if one is best else "")
         for one in built
@@ -173,8 +174,9 @@ def _where_faster(
     slower, _ = slower_in_8_bits(calibrated, batches, profiles, native, "int8", keep)
     if not slower:
         return None
-    network = calibrated.quantized(sorted({*keep, *slower}), bool(options["refittable"]))
-    return Form(f"{form.name}, where that is faster", network, form.options)
+    both = sorted({*keep, *slower})
+    network = calibrated.quantized(both, bool(options["refittable"]))
+    return Form(f"{form.name}, where that is faster", network, form.options, both)
 
 
 def _near_enough(

@@ -14,7 +14,7 @@ from neurenix import _native
 from neurenix.arrays import Array
 from neurenix.errors import FileError
 from neurenix.log import LOG
-from neurenix.quantization.calibrate import Calibrated
+from neurenix.quantization.calibrate import NEEDED, Calibrated
 from neurenix.quantization.compare import CALLS, Batch, at_opt, made_up, milliseconds
 from neurenix.quantization.sensitivity import products
 
@@ -104,7 +104,8 @@ class _Search:
         self._batch: dict[str, Array] = {}
         self._names = [name for name in products(found.full) if name not in keep]
         how = [options.get(name) for name in TIMED_WITH]
-        about = [found.full.dump(), sorted(found.ranges), self._profiles, dtype, sorted(keep), how]
+        whole = found.residuals_in_floats(sorted(keep)) if dtype == "int8" else []
+        about = [found.full.dump(), sorted(found.ranges), whole, self._profiles, dtype, sorted(keep), how]
         self._digest = f"region benchmark {hashlib.sha256(repr(about).encode()).hexdigest()[:32]} "
 
     def run(self) -> tuple[Collection[str], list[str]]:
@@ -194,7 +195,7 @@ class _Search:
         """An engine with its times; none where a range is missing, or sizes depend on data."""
         names = sorted({*self._keep, *keep})
         points = self._found.full.quantization_points(names)
-        needed = {name for _, name, _, optional in points if not optional}
+        needed = {name for _, name, _, role in points if role in NEEDED}
         if not needed <= set(self._found.ranges):
             return None
         network = self._found.quantized(names, rough=True, dtype=self._dtype)

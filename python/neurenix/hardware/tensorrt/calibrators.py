@@ -74,7 +74,14 @@ class FixedRanges(Calibrator):
         self._known = dict(known)
 
     def ranges(
-        self, levels: dict[str, int], inputs: Any, run: Any, jobs: int = 1, *, spare: Collection[str] = ()
+        self,
+        levels: dict[str, int],
+        inputs: Any,
+        run: Any,
+        jobs: int = 1,
+        *,
+        spare: Collection[str] = (),
+        residuals: Collection[str] = (),
     ) -> dict[str, float]:
         """Those of these tensors. Raises `InvalidArgumentError`, which names those without one."""
         missing = [name for name in levels if name not in self._known and name not in spare]
