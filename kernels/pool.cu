@@ -85,72 +85,104 @@ __device__ __forceinline__ T greater(T a, T b) {
 __device__ __forceinline__ float16 greater(float16 a, float16 b) { return widen(a) > widen(b) || widen(a) != widen(a) ? a : b; }
 __device__ __forceinline__ bfloat16 greater(bfloat16 a, bfloat16 b) { return widen(a) > widen(b) || widen(a) != widen(a) ? a : b; }
 
-// Where the GPU compares two numbers of 16 bits at once.
-template <typename T, int N>
-__device__ __forceinline__ void take_greater(Pack<T, N>& most, const Pack<T, N>& x) {
-    #pragma unroll
-    for (int k = 0; k < N; k++) most.item[k] = greater(most.item[k], x.item[k]);
-}
+// Elements that the GPU compares at once, as parts of a word, of which these are lowest.
+template <typename T>
+struct Word {
+    static constexpr int ELEMENTS = 1;
+};
+#define WORD(T, COUNT, LOWEST, INSTRUCTION)                             \
+    template <>                                                         \
+    struct Word<T> {                                                    \
+        static constexpr int ELEMENTS = COUNT;                          \
+        static constexpr uint32 NOTHING = LOWEST;                       \
+        static __device__ __forceinline__ void take(uint32& a, uint32 b) { \
+            asm(INSTRUCTION " %0, %0, %1;" : "+r"(a) : "r"(b));         \
+        }                                                               \
+    };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define PAIRS(T, instruction)                                                                               \
-    template <int N>                                                                                        \
-    __device__ __forceinline__ void take_greater(Pack<T, N>& most, const Pack<T, N>& x) {                   \
-        if constexpr (N == 1) {                                                                             \
-            most.item[0] = greater(most.item[0], x.item[0]);                                                \
-        } else {                                                                                            \
-            _Pragma("unroll") for (int k = 0; k < N; k += 2) {                                              \
-                uint32 a = most.item[k].bits | (uint32)most.item[k + 1].bits << 16;                         \
-                const uint32 b = x.item[k].bits | (uint32)x.item[k + 1].bits << 16;                         \
-                asm(instruction " %0, %0, %1;" : "+r"(a) : "r"(b));                                         \
-                most.item[k].bits = (uint16)a;                                                              \
-                most.item[k + 1].bits = (uint16)(a >> 16);                                                  \
-            }                                                                                               \
-        }                                                                                                   \
-    }
-PAIRS(float16, "max.NaN.f16x2")
-PAIRS(bfloat16, "max.NaN.bf16x2")
+WORD(float16, 2, 0xfc00fc00u, "max.NaN.f16x2")
+WORD(bfloat16, 2, 0xff80ff80u, "max.NaN.bf16x2")
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+WORD(int8, 4, 0x80808080u, "max.s16x2")
+WORD(uint8, 4, 0u, "max.u16x2")
 #endif
 
-// Integers of 8 bits as the upper halves of those of 16, two of which are compared at once: what lies below decides between equals.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define FOURS(T, instruction)                                                                               \
-    template <int N>                                                                                        \
-    __device__ __forceinline__ void take_greater(Pack<T, N>& most, const Pack<T, N>& x) {                   \
-        if constexpr (N % 4 != 0) {                                                                         \
-            _Pragma("unroll") for (int k = 0; k < N; k++) most.item[k] = greater(most.item[k], x.item[k]);  \
-        } else {                                                                                            \
-            _Pragma("unroll") for (int k = 0; k < N; k += 4) {                                              \
-                uint32& a = *(uint32*)&most.item[k];                                                        \
-                const uint32 b = *(const uint32*)&x.item[k];                                                \
-                uint32 even, odd;                                                                           \
-                asm(instruction " %0, %1, %2;" : "=r"(odd) : "r"(a), "r"(b));                               \
-                asm(instruction " %0, %1, %2;" : "=r"(even) : "r"(a << 8), "r"(b << 8));                    \
-                a = __byte_perm(even, odd, 0x7351);                                                         \
-            }                                                                                               \
-        }                                                                                                   \
+// The greatest of N elements each, in the form in which they are compared.
+template <typename T, int N, int ELEMENTS = N % Word<T>::ELEMENTS == 0 ? Word<T>::ELEMENTS : 1>
+struct Maxima {
+    typedef Pack<uint32, N / 2> Elements;
+    Elements pairs;
+    static __device__ __forceinline__ uint32 lowest() { return Word<T>::NOTHING; }
+    __device__ __forceinline__ explicit Maxima(const Elements& x) : pairs(x) {}
+    __device__ __forceinline__ void take(const Maxima& x) {
+        #pragma unroll
+        for (int k = 0; k < N / 2; k++) Word<T>::take(pairs.item[k], x.pairs.item[k]);
     }
-FOURS(int8, "max.s16x2")
-FOURS(uint8, "max.u16x2")
-#endif
+    __device__ __forceinline__ Elements elements() const { return pairs; }
+};
+template <typename T, int N>
+struct Maxima<T, N, 1> {
+    typedef Pack<T, N> Elements;
+    Elements all;
+    static __device__ __forceinline__ T lowest() { return Lowest<T>::value(); }
+    __device__ __forceinline__ explicit Maxima(const Elements& x) : all(x) {}
+    __device__ __forceinline__ void take(const Maxima& x) {
+        #pragma unroll
+        for (int k = 0; k < N; k++) all.item[k] = greater(all.item[k], x.all.item[k]);
+    }
+    __device__ __forceinline__ Elements elements() const { return all; }
+};
+// Integers of 8 bits as the upper halves of those of 16: what lies below decides between equals.
+template <typename T, int N>
+struct Maxima<T, N, 4> {
+    typedef Pack<uint32, N / 4> Elements;
+    Elements odd, even;
+    static __device__ __forceinline__ uint32 lowest() { return Word<T>::NOTHING; }
+    __device__ __forceinline__ explicit Maxima(const Elements& x) : odd(x) {
+        #pragma unroll
+        for (int k = 0; k < N / 4; k++) even.item[k] = x.item[k] << 8;
+    }
+    __device__ __forceinline__ void take(const Maxima& x) {
+        #pragma unroll
+        for (int k = 0; k < N / 4; k++) {
+            Word<T>::take(odd.item[k], x.odd.item[k]);
+            Word<T>::take(even.item[k], x.even.item[k]);
+        }
+    }
+    __device__ __forceinline__ Elements elements() const {
+        Elements all;
+        #pragma unroll
+        for (int k = 0; k < N / 4; k++) all.item[k] = __byte_perm(even.item[k], odd.item[k], 0x7351);
+        return all;
+    }
+};
 
 // What becomes of the elements of a window.
 template <typename T, int N>
 struct MaxPool {
-    Pack<T, N> most;
-    __device__ __forceinline__ MaxPool() { most = nothing(); }
+    typedef typename Maxima<T, N>::Elements Elements;
+    // Whether the results of a window's parts give its own, in any order.
+    static constexpr bool IN_PARTS = true;
+    Maxima<T, N> most;
+    __device__ __forceinline__ MaxPool() : most(nothing()) {}
+    __device__ __forceinline__ explicit MaxPool(const Elements& x) : most(x) {}
     // What changes no result.
-    static __device__ __forceinline__ Pack<T, N> nothing() {
-        Pack<T, N> pack;
+    static __device__ __forceinline__ Elements nothing() {
+        Elements lowest;
         #pragma unroll
-        for (int k = 0; k < N; k++) pack.item[k] = Lowest<T>::value();
-        return pack;
+        for (int k = 0; k < sizeof(lowest) / sizeof(lowest.item[0]); k++) lowest.item[k] = Maxima<T, N>::lowest();
+        return lowest;
     }
-    __device__ __forceinline__ void take(const Pack<T, N>& x, const Window&) { take_greater(most, x); }
-    __device__ __forceinline__ Pack<T, N> finish(int32, const Window&) { return most; }
+    __device__ __forceinline__ void take(const MaxPool& part) { most.take(part.most); }
+    __device__ __forceinline__ void take(const Elements& x, const Window&) { take(MaxPool(x)); }
+    __device__ __forceinline__ Elements finish(int32, const Window&) { return most.elements(); }
 };
 
 template <typename T, int N>
 struct AveragePool {
+    typedef Pack<T, N> Elements;
+    static constexpr bool IN_PARTS = false;
     typename Wide<T>::type sum[N];
     __device__ __forceinline__ AveragePool() {
         #pragma unroll
@@ -176,6 +208,7 @@ struct AveragePool {
 
 template <typename T, int N>
 struct LpPool {
+    typedef Pack<T, N> Elements;
     typedef typename Wide<T>::type W;
     W sum[N];
     __device__ __forceinline__ LpPool() {
@@ -208,6 +241,7 @@ __device__ __forceinline__ void pool(T* y, const T* x, const Window& s) {
     const Place<CHANNELS_LAST> place(s, number);
     const Taps taps[3] = {Taps(s, 0, place.at[0]), Taps(s, 1, place.at[1]), Taps(s, 2, place.at[2])};
     x += (uint64)place.batch * s.x_stride[0] + (uint64)place.channel * N * s.x_stride[1];
+    typedef typename Rule<T, N>::Elements Elements;
     Rule<T, N> rule;
     for (int32 a = taps[0].from; a < taps[0].to; a++) {
         const T* plane = x + (uint64)(taps[0].start + a * s.dilation[0]) * s.x_stride[2];
@@ -219,18 +253,76 @@ __device__ __forceinline__ void pool(T* y, const T* x, const Window& s) {
             if constexpr (K > 0) {
                 #pragma unroll
                 for (int c = 0; c < K; c++) {
-                    if (c >= taps[2].from && c < taps[2].to) rule.take(*(const Pack<T, N>*)(first + c * step), s);
+                    if (c >= taps[2].from && c < taps[2].to) rule.take(*(const Elements*)(first + c * step), s);
                 }
             } else {
                 #pragma unroll 4
-                for (int32 c = taps[2].from; c < taps[2].to; c++) rule.take(*(const Pack<T, N>*)(first + c * step), s);
+                for (int32 c = taps[2].from; c < taps[2].to; c++) rule.take(*(const Elements*)(first + c * step), s);
             }
         }
     }
     int32 taken = 1;
     #pragma unroll
     for (int a = 0; a < 3; a++) taken *= COUNTS_PADDING ? taps[a].before(s, a, s.end[a]) : taps[a].count();
-    *(Pack<T, N>*)(y + (uint64)number * N) = rule.finish(taken, s);
+    *(Elements*)(y + (uint64)number * N) = rule.finish(taken, s);
+}
+
+// Windows of K, S apart along one axis, out of what they see: what all of them see is taken once.
+template <int K, int S, int R, typename Rule>
+__device__ __forceinline__ void slide(Rule (&windows)[R], const Rule (&seen)[(R - 1) * S + K]) {
+    const int FIRST = (R - 1) * S;
+    const bool SHARING = FIRST < K;
+    Rule shared = seen[SHARING ? FIRST : 0];
+    #pragma unroll
+    for (int a = FIRST + 1; a < K; a++) shared.take(seen[a]);
+    #pragma unroll
+    for (int i = 0; i < R; i++) {
+        windows[i] = SHARING ? shared : seen[i * S];
+        #pragma unroll
+        for (int a = i * S; a < i * S + K; a++) {
+            if (SHARING ? a < FIRST || a >= K : a > i * S) windows[i].take(seen[a]);
+        }
+    }
+}
+
+// Windows of KH by KW, S apart, out of what they see: along the rows, then along the columns where parts give the whole.
+template <int KH, int KW, int S, int R, typename Rule>
+__device__ __forceinline__ void slide(
+    Rule (&windows)[R][R], const typename Rule::Elements (&seen)[(R - 1) * S + KH][(R - 1) * S + KW], const Window& s
+) {
+    const int ROWS = (R - 1) * S + KH, COLUMNS = (R - 1) * S + KW;
+    if constexpr (Rule::IN_PARTS) {
+        Rule in_rows[R][ROWS];
+        #pragma unroll
+        for (int a = 0; a < ROWS; a++) {
+            Rule row[COLUMNS], found[R];
+            #pragma unroll
+            for (int b = 0; b < COLUMNS; b++) row[b] = Rule(seen[a][b]);
+            slide<KW, S>(found, row);
+            #pragma unroll
+            for (int j = 0; j < R; j++) in_rows[j][a] = found[j];
+        }
+        #pragma unroll
+        for (int j = 0; j < R; j++) {
+            Rule found[R];
+            slide<KH, S>(found, in_rows[j]);
+            #pragma unroll
+            for (int i = 0; i < R; i++) windows[i][j] = found[i];
+        }
+    } else {
+        #pragma unroll
+        for (int a = 0; a < ROWS; a++) {
+            #pragma unroll
+            for (int i = 0; i < R; i++) {
+                if (a < i * S || a >= i * S + KH) continue;
+                #pragma unroll
+                for (int j = 0; j < R; j++) {
+                    #pragma unroll
+                    for (int b = 0; b < KW; b++) windows[i][j].take(seen[a][j * S + b], s);
+                }
+            }
+        }
+    }
 }
 
 // Windows of KH by KW, S apart, of two spatial axes with channels innermost: a thread has R by R neighbouring results, whose
@@ -249,29 +341,22 @@ __device__ __forceinline__ void pool_block(T* y, const T* x, const Window& s) {
     if ((uint64)batch * s.out[1] * s.out[2] * s.channels >= s.results) return;
     x += (uint64)batch * s.x_stride[0] + (uint64)channel * N * s.x_stride[1];
     const int32 first_row = top * S - s.begin[1], first_column = left * S - s.begin[2];
-    Rule<T, N> rules[R][R];
+    typedef typename Rule<T, N>::Elements Elements;
+    Elements seen[ROWS][COLUMNS];
     #pragma unroll
     for (int a = 0; a < ROWS; a++) {
         const int32 h = first_row + a;
         const bool in_row = h >= 0 && h < s.in[1];
         const T* line = x + (int64)h * s.x_stride[3] + (int64)first_column * s.x_stride[4];
-        Pack<T, N> seen[COLUMNS];
         #pragma unroll
         for (int b = 0; b < COLUMNS; b++) {
             const int32 v = first_column + b;
-            seen[b] = Rule<T, N>::nothing();
-            if (in_row && v >= 0 && v < s.in[2]) seen[b] = *(const Pack<T, N>*)(line + (int64)b * s.x_stride[4]);
-        }
-        #pragma unroll
-        for (int i = 0; i < R; i++) {
-            if (a < i * S || a >= i * S + KH) continue;
-            #pragma unroll
-            for (int j = 0; j < R; j++) {
-                #pragma unroll
-                for (int b = 0; b < KW; b++) rules[i][j].take(seen[j * S + b], s);
-            }
+            seen[a][b] = Rule<T, N>::nothing();
+            if (in_row && v >= 0 && v < s.in[2]) seen[a][b] = *(const Elements*)(line + (int64)b * s.x_stride[4]);
         }
     }
+    Rule<T, N> rules[R][R];
+    slide<KH, KW, S>(rules, seen, s);
     #pragma unroll
     for (int i = 0; i < R; i++) {
         #pragma unroll
@@ -282,7 +367,7 @@ __device__ __forceinline__ void pool_block(T* y, const T* x, const Window& s) {
             const int32 counted = rows.before(s, 1, s.end[1]) * columns.before(s, 2, s.end[2]);
             const int32 taken = COUNTS_PADDING ? counted : rows.count() * columns.count();
             const uint64 place = (((uint64)batch * s.out[1] + h) * s.out[2] + v) * s.channels + channel;
-            *(Pack<T, N>*)(y + place * N) = rules[i][j].finish(taken, s);
+            *(Elements*)(y + place * N) = rules[i][j].finish(taken, s);
         }
     }
 }

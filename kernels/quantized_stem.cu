@@ -1,4 +1,14 @@
-// Writes sums of products of 8 bits that `stem.cu` gives. Behind it, `quantized.cuh` and a `Tail`.
+// Reads what `stem.cu` multiplies in 8 bits, and writes sums of these products. Behind it, `quantized.cuh` and a `Tail`.
+
+// Pixels that are floats, quantized to codes Q.
+template <typename T, typename Q>
+struct AsCodes {
+    QuantizeParams params;
+    template <typename X>
+    __device__ __forceinline__ uint16 operator()(X x) const {
+        return bits<T>(Quantizer<Q>::of(widen(x), params));
+    }
+};
 
 struct ScaledWriter {
     // What sums are multiplied by, what is added then, and what they begin with.

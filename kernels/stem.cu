@@ -64,6 +64,15 @@ __device__ __forceinline__ uint16 bits(uint16 x) {
     return x;
 }
 
+// Pixels that are multiplied as they are.
+template <typename T>
+struct AsTheyAre {
+    template <typename X>
+    __device__ __forceinline__ uint16 operator()(X x) const {
+        return bits<T>(x);
+    }
+};
+
 // The weights of the block's channels as fragments: a pair of registers for each step, column tile and lane. Those of a channel
 // begin `pitch` behind those of the one before.
 template <typename T, typename W, int KH, int KW, int C, int STRIDE, int CHUNKS>
@@ -114,8 +123,8 @@ struct Pixels {
         }
     }
 
-    template <typename T>
-    __device__ __forceinline__ void keep(uint16* kept) const {
+    template <typename Reader>
+    __device__ __forceinline__ void keep(uint16* kept, const Reader& reader) const {
         const int32 column = (int32)threadIdx.x % S::COLUMNS, line = (int32)threadIdx.x / S::COLUMNS;
         if (line >= S::AT_ONCE) return;
 #pragma unroll
@@ -123,7 +132,7 @@ struct Pixels {
             const int32 row = pass * S::AT_ONCE + line;
             if (row >= S::ROWS) continue;
 #pragma unroll
-            for (int32 c = 0; c < C; c++) kept[row * S::PITCH + column * S::CHANNELS + c] = bits<T>(item[c][pass]);
+            for (int32 c = 0; c < C; c++) kept[row * S::PITCH + column * S::CHANNELS + c] = reader(item[c][pass]);
         }
     }
 };
@@ -146,9 +155,11 @@ struct ActivatedWriter {
     }
 };
 
-// T is multiplied, of pixels X and weights W.
-template <typename T, typename X, typename W, int KH, int KW, int C, int STRIDE, int CHUNKS, typename Writer>
-__device__ void stem(const X* x, const W* w, int32 pitch, X outside, const Writer& writer, const Shape& s) {
+// T is multiplied: the bits that the reader makes of pixels X, and weights W.
+template <typename T, typename X, typename W, int KH, int KW, int C, int STRIDE, int CHUNKS, typename Reader, typename Writer>
+__device__ void stem(
+    const X* x, const W* w, int32 pitch, X outside, const Reader& reader, const Writer& writer, const Shape& s
+) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     __shared__ alignas(16) uint32 weights[S::STEPS * S::COLUMN_TILES * 64];
     __shared__ alignas(16) uint16 pixels[S::KEPT];
@@ -170,7 +181,7 @@ __device__ void stem(const X* x, const W* w, int32 pitch, X outside, const Write
         const int32 left = tile % s.across * S::TILE, top = tile / s.across % s.down * S::TILE;
         const int32 image = tile / s.across / s.down;
         __syncthreads();
-        seen_next.template keep<T>(pixels);
+        seen_next.keep(pixels, reader);
         __syncthreads();
         if (tile + (int32)gridDim.x < s.tiles) seen_next.fetch(x, tile + gridDim.x, s, outside);
         // Two rows of the tile for each warp.

@@ -110,9 +110,11 @@ def convolution(
     kernel: int,
     tails: tuple[str, ...] = TAILS,
     schemes: Any = SCHEMES,
+    *,
+    stored: str = "float32",
     **attrs: Any,
 ) -> list[Chain]:
-    """A convolution of 8 bits in each scheme, with each tail."""
+    """A convolution of 8 bits in each scheme, with each tail, of an input that is stored so before."""
     stride, dilation = attrs.get("strides", [1])[0], attrs.get("dilations", [1])[0]
     rank, group = len(shape) - 2, int(attrs.get("group", 1))
     pads = attrs.pop("pads", [kernel // 2 * dilation] * 2 * rank)
@@ -124,7 +126,9 @@ def convolution(
         def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
             q = Quantizing(b)
             weights = q.weights(out, shape[1] // group, *[kernel] * rank, axis=0, scheme=scheme)
-            given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out, scheme)] if number % 3 else [])]
+            x = b.inputs[0]
+            x = x if stored == "float32" else q.op("Cast", q.op("Cast", x, to=stored), to="float32")
+            given = [q.activation(x, scheme), weights, *([q.bias(out, scheme)] if number % 3 else [])]
             y = q.op("Conv", *given, pads=pads, **attrs)
             return [q.behind(y, tail, scheme), *q.kept]
 
@@ -202,6 +206,8 @@ QUANTIZED: list[Chain] = [
     *convolution("conv3x3_odd", (2, 19, 9, 7), 21, 3, FEW),
     *convolution("conv5x5_uneven", (1, 16, 9, 7), 8, 5, FEW, pads=[0, 3, 2, 1]),
     *convolution("stem", (2, 3, 19, 17), 16, 7, FEW, strides=[2, 2]),
+    *convolution("stem_of_halves", (1, 3, 26, 37), 40, 6, FEW, stored="float16", strides=[2, 2], pads=[2] * 4),
+    *convolution("stem_of_16_bits", (1, 1, 9, 19), 8, 7, ("",), stored="bfloat16"),
     *convolution("depthwise", (2, 32, 9, 7), 32, 3, FEW, group=32),
     *convolution("depthwise_odd", (2, 9, 9, 7), 9, 3, FEW, group=9),
     *convolution("grouped", (2, 32, 9, 7), 64, 3, FEW, group=4),

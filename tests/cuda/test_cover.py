@@ -147,13 +147,13 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
     # The precision brings a Cast between Dequantize and the mean, or none.
-    assert all({"int8 Conv+Relu+QuantizeLinear", "int8 ReduceMean"} <= kernels for kernels in in_int8)
+    assert all({"int8 QuantizeLinear+Conv+Relu+QuantizeLinear", "int8 ReduceMean"} <= kernels for kernels in in_int8)
     # Ada and later GPUs multiply floats of 8 bits; a product adds its bias itself.
     has_fp8 = capability >= 89
     assert (
         {f"fp8 Conv+{behind}", f"fp8 MatMul+Add+{behind}", "fp8 Conv+Gelu+QuantizeLinear"} <= set(kernels)
     ) == has_fp8
-    assert ({"fp8 Conv+Relu", "fp8 MatMul"} <= kernels_of_fp8) == has_fp8
+    assert ({"fp8 QuantizeLinear+Conv+Relu", "fp8 MatMul"} <= kernels_of_fp8) == has_fp8
     assert (shares.get("float8_e4m3fn", 0) > 0.8) == has_fp8
     assert_compile(nvrtc, tmp_path, 50, taken)
 

@@ -16,6 +16,8 @@ def pooled(x: Array, kernel_shape: list[int], strides: list[int] | None = None, 
 
 OP = "MaxPool"
 BYTES = {"dtypes": ["int8", "uint8"], "reference": pooled}
+#: Dtypes that a GPU compares several of at once, and a size at which a thread has results side by side.
+NARROW = {"dtypes": ["int8", "uint8", "float16", "bfloat16"], "reference": pooled, "dynamic": False}
 HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
 CASES = [
     case("plain", normal(2, 3, 8, 9), **HALF),
@@ -35,6 +37,9 @@ CASES = [
         "bytes_of_16_channels", distinct(1, 16, 4, 4), **BYTES, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
     ),
     case("bytes_of_8_channels", normal(2, 8, 9, 9), **BYTES, kernel_shape=[2, 2], strides=[1, 1]),
+    case("many_5x5", normal(1, 256, 65, 66), **NARROW, kernel_shape=[5, 5], pads=[2, 2, 2, 2]),
+    case("many_3x3", normal(1, 256, 131, 130), **NARROW, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("many_2x2", normal(1, 264, 129, 131), **NARROW, **HALF),
     case("no_images", normal(0, 3, 4, 4), kernel_shape=[2, 2], dtypes=F32),
     case("indices", distinct(1, 2, 4, 6), **HALF, outputs=2, dtypes=F32),
 ]

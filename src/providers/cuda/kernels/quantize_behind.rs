@@ -44,10 +44,12 @@ impl QuantizeBehind {
 
     /// `QuantizeParams` of `types.cuh`, which nobody reads where nothing is quantized.
     pub fn params(found: Option<&Self>) -> [i64; 4] {
-        let Some(Self { scheme, .. }) = found else {
-            return [0; 4];
-        };
-        let [low, high] = scheme.limits();
-        [(1.0 / scheme.scale).to_bits() as i32, scheme.zero, low, high].map(i64::from)
+        found.map_or([0; 4], |found| params(found.scheme).map(i64::from))
     }
+}
+
+/// `QuantizeParams` of `types.cuh`.
+pub fn params(scheme: Scheme) -> [i32; 4] {
+    let [low, high] = scheme.limits();
+    [(1.0 / scheme.scale).to_bits() as i32, scheme.zero, low, high]
 }

@@ -126,7 +126,8 @@ fn source(c: &Convolution, share: &Share, from: DType) -> String {
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {x}* x, \
          const uint16* w, const {ty}* bias, const Shape shape) {{\n    \
-         stem<{ty}, {x}, uint16, {window}>(x, w, {terms}, ({x})0, ActivatedWriter<{ty}, {code}>{{y, bias}}, shape);\n}}\n"
+         stem<{ty}, {x}, uint16, {window}>(x, w, {terms}, ({x})0, AsTheyAre<{ty}>{{}}, ActivatedWriter<{ty}, {code}>{{y, bias}}, \
+         shape);\n}}\n"
     )
 }
 

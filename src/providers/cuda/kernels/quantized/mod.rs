@@ -3,6 +3,7 @@
 
 mod borders;
 mod constants;
+mod image;
 mod implicit_gemm;
 mod linear;
 mod plain;
@@ -33,6 +34,7 @@ use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
 use crate::providers::cuda::kernels::spare::get_or_try_init;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use constants::{Constants, Lie};
+use image::Image;
 use linear::Linear;
 use std::sync::{Arc, OnceLock};
 use tiled::TILES;
@@ -73,22 +75,26 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
         None => None,
     };
-    let candidate = |epilogue: Epilogue| {
+    let image = Image::of(scope.network, &found);
+    let candidates = |epilogue: Epilogue| {
         let layers: Vec<LayerId> = epilogue.layers().collect();
-        match &added {
-            Some((add, constants, with)) if layers.contains(add) => {
-                with.candidate(scope, gpu, constants, axis, Some(*add), layers)
-            }
-            _ => found.candidate(scope, gpu, &bare, axis, None, layers),
-        }
+        let (product, constants, add) = match &added {
+            Some((add, constants, with)) if layers.contains(add) => (with, constants, Some(*add)),
+            _ => (&found, &bare, None),
+        };
+        let of = |product: &Found| product.candidate(scope, gpu, constants, axis, add, &layers);
+        let quantizing = image.clone().and_then(|image| of(&product.quantizing(image)));
+        quantizing.into_iter().chain(of(product))
     };
-    Ok(epilogues.filter_map(candidate).collect())
+    Ok(epilogues.flat_map(candidates).collect())
 }
 
 /// A product between Dequantize layers.
 #[derive(Clone)]
 struct Found {
     left: Dequantized,
+    /// What the kernel quantizes to that itself.
+    image: Option<Image>,
     weights: Weights,
     bias: Option<(Vec<f64>, Option<LayerId>)>,
     operation: Operation,
@@ -133,6 +139,7 @@ impl Found {
         };
         Some(Self {
             left,
+            image: None,
             weights: Weights::of(network, scope.input(1)?, axis, left.scheme)?,
             bias,
             operation,
@@ -178,6 +185,14 @@ impl Found {
             .ok_or_else(|| Why::new("sums of so many products of 8 bits may not fit into 32 bits"))
     }
 
+    /// It with what is in front of it.
+    fn quantizing(&self, image: Image) -> Self {
+        Self {
+            image: Some(image),
+            ..self.clone()
+        }
+    }
+
     /// With these layers behind it, one of which may be the Add of its bias.
     fn candidate(
         &self,
@@ -186,7 +201,7 @@ impl Found {
         constants: &Arc<Constants>,
         axis: usize,
         add: Option<LayerId>,
-        layers: Vec<LayerId>,
+        layers: &[LayerId],
     ) -> Option<Candidate> {
         let network = scope.network;
         let sums = network[add.unwrap_or(scope.layer)].outputs[0];
@@ -200,8 +215,13 @@ impl Found {
         let behind = Behind::numbered(network, &epilogue);
         // Sums of floats may be no numbers, of which layers one by one make others.
         let linear = Linear::of(network, &epilogue).filter(|_| self.left.scheme.is_int());
-        let named: Vec<LayerId> = std::iter::once(scope.layer).chain(layers.iter().copied()).collect();
-        let mut inputs = vec![self.left.tensor];
+        let (source, quantizing) = match &self.image {
+            Some(image) => (image.tensor, image.layers.as_slice()),
+            None => (self.left.tensor, [].as_slice()),
+        };
+        let named = quantizing.iter().rev().chain([&scope.layer]).chain(layers);
+        let named: Vec<LayerId> = named.copied().collect();
+        let mut inputs = vec![source];
         inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
         let in_front = [self.left.layer, self.weights.layer];
         let outputs = behind.outputs.clone();
@@ -209,6 +229,7 @@ impl Found {
             name: format!("{} {}", self.left.scheme.word(), name(network, &named)),
             operation: self.operation.clone(),
             scheme: self.left.scheme,
+            image: self.image.as_ref().map(|image| image.dtype),
             constants: constants.clone(),
             behind,
             linear,
@@ -217,8 +238,10 @@ impl Found {
         };
         Some(Candidate {
             kernel: Arc::new(kernel),
-            layers: in_front
-                .into_iter()
+            layers: quantizing
+                .iter()
+                .copied()
+                .chain(in_front)
                 .chain(bias.filter(|id| !layers.contains(id)))
                 .chain([scope.layer])
                 .chain(layers.iter().copied())
@@ -235,6 +258,8 @@ struct Quantized {
     operation: Operation,
     /// What the left operand stands for.
     scheme: Scheme,
+    /// The dtype of the left operand where that is yet to be quantized.
+    image: Option<DType>,
     constants: Arc<Constants>,
     behind: Behind,
     /// What is behind, where that is linear.
@@ -292,6 +317,9 @@ impl Quantized {
     }
 
     fn ways(&self) -> Vec<Way> {
+        if self.image.is_some() {
+            return vec![Way::Stem];
+        }
         let pixels = match implicit_gemm::fits(self) {
             true => 0..implicit_gemm::SHAPES,
             false => 0..0,

@@ -11,6 +11,8 @@ use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::kernels::conv::geometry::Geometry;
 use crate::providers::cuda::kernels::conv::stem::{self, Share, THREADS};
 use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::pointwise::code::element;
+use crate::providers::cuda::kernels::quantize_behind::params;
 use crate::providers::cuda::library::cudnn::Convolution;
 
 const SOURCE: &str = include_str!("../../../../../kernels/quantized_stem.cu");
@@ -24,16 +26,21 @@ pub fn fits(geometry: &Geometry, terms: usize) -> bool {
 }
 
 fn source(of: &Quantized, c: &Convolution, share: &Share) -> String {
-    let (x, w, declared, tail) = (plain::from(of), plain::by(of), plain::declared(of), plain::tail(of));
+    let (code, w, declared, tail) = (plain::from(of), plain::by(of), plain::declared(of), plain::tail(of));
+    let (x, beyond, reader) = match of.image.and_then(element) {
+        // Zero is what the zero point stands for.
+        Some(x) => (x, format!("{x}{{}}"), format!("AsCodes<float16, {code}>{{codes}}")),
+        // Its last byte is the code.
+        None => (code, format!("*(const {code}*)&outside"), "AsTheyAre<float16>{}".into()),
+    };
     format!(
         "{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution_of_8_bits(Y0* y, \
          const {x}* x, const {w}* w, const float* scales{declared}, const Shape s, const int64 pitch, const int64 terms, \
-         const int64 outside) {{\n    \
-         const uint8 code = (uint8)outside;\n    \
+         const int64 outside, const QuantizeParams codes) {{\n    \
          const Tail tail = {tail};\n    \
          const bool wide = s.y_step % 8 == 0 && (uint64)y % sizeof(Pack<Y0, 8>) == 0 && tail.wide();\n    \
          const ScaledWriter writer{{y, Channels{{scales, (int32)pitch}}, tail, wide}};\n    \
-         stem<float16, {x}, {w}, {}>(x, w, (int32)terms, *(const {x}*)&code, writer, s);\n}}\n",
+         stem<float16, {x}, {w}, {}>(x, w, (int32)terms, {beyond}, {reader}, writer, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         stem::SOURCE,
@@ -55,6 +62,7 @@ pub fn prepared(of: &Quantized, c: &Convolution) -> Result<Prepared> {
         shape: fields(share.words)?,
         terms: of.constants.pitch as i64,
         outside: i64::from(of.scheme.zero),
+        codes: params(of.scheme),
         numbers: plain::numbers(of),
         constants: of.constants.on(&of.gpu.device)?,
     };
@@ -70,6 +78,7 @@ struct FirstConvolution {
     shape: Vec<i32>,
     terms: i64,
     outside: i64,
+    codes: [i32; 4],
     numbers: Vec<i32>,
     constants: OnDevice,
 }
@@ -86,6 +95,7 @@ impl Launcher for FirstConvolution {
         for number in [self.constants.listed(), self.terms, self.outside] {
             arguments.number(number);
         }
+        arguments.fields(&self.codes);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }

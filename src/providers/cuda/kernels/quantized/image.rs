@@ -1,0 +1,50 @@
+//! Images of floats that the kernel for few channels quantizes as it reads them.
+
+use super::{Found, Operation, stem};
+use crate::network::dtype::DType;
+use crate::network::quantization::Scheme;
+use crate::network::{LayerId, Network, TensorId};
+
+/// What a Quantize layer makes the pixels of, which this product alone reads.
+#[derive(Clone)]
+pub struct Image {
+    /// The Quantize layer, and behind it a Cast of 16 bits in front of it.
+    pub layers: Vec<LayerId>,
+    /// The pixels.
+    pub tensor: TensorId,
+    /// Their dtype.
+    pub dtype: DType,
+}
+
+impl Image {
+    /// That of a product, if the kernel is for it.
+    pub fn of(network: &Network, found: &Found) -> Option<Self> {
+        let Operation::Conv(geometry) = &found.operation else {
+            return None;
+        };
+        let terms = geometry.weights[1..].iter().map(|dim| dim.as_const());
+        let terms: i64 = terms.product::<Option<i64>>()?;
+        if !stem::fits(geometry, terms as usize) {
+            return None;
+        }
+        network.sole_user(found.left.tensor)?;
+        let (quantize, layer) = network.producer(found.left.tensor)?;
+        // What is padded is zero, which the layers have to agree about.
+        let alike = layer.op.name == "QuantizeLinear" && Scheme::of(network, layer) == Some(found.left.scheme);
+        let quantized = layer.inputs[0].filter(|_| alike)?;
+        let (layers, tensor) = match widened(network, quantized) {
+            Some((cast, narrow)) => (vec![quantize, cast], narrow),
+            None => (vec![quantize], quantized),
+        };
+        let dtype = network[tensor].ty.dtype;
+        Some(Self { layers, tensor, dtype })
+    }
+}
+
+/// The Cast of 16 bits that gives a tensor to one layer alone, and what it widens.
+fn widened(network: &Network, tensor: TensorId) -> Option<(LayerId, TensorId)> {
+    network.sole_user(tensor)?;
+    let (cast, layer) = network.producer(tensor).filter(|(_, layer)| layer.op.name == "Cast")?;
+    let narrow = layer.inputs.first().copied().flatten()?;
+    matches!(network[narrow].ty.dtype, DType::Float16 | DType::BFloat16).then_some((cast, narrow))
+}
