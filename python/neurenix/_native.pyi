@@ -236,13 +236,15 @@ class Engine:
         outputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
         stream: tuple[SupportsIndex, SupportsIndex] | None,
         timed: bool = False,
+        held: bool = False,
     ) -> list[tuple[str, str, int]]:
         """
         Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
         of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
         it; the call then returns before the work is done, where all arrays lie on that GPU or are small inputs of the
         processor.
-        `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds.
+        `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds. `held`: a
+        framework holds the memory of the arrays, so that the GPU is not asked whether there is any.
         """
     def save(self, /, path: str | PathLike[str]) -> None:
         """

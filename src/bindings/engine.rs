@@ -218,8 +218,10 @@ impl Engine {
     /// of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
     /// it; the call then returns before the work is done, where all arrays lie on that GPU or are small inputs of the
     /// processor.
-    /// `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds.
-    #[pyo3(signature = (inputs, shapes, outputs, stream, timed = false))]
+    /// `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds. `held`: a
+    /// framework holds the memory of the arrays, so that the GPU is not asked whether there is any.
+    #[expect(clippy::too_many_arguments, reason = "those of Python's side")]
+    #[pyo3(signature = (inputs, shapes, outputs, stream, timed = false, held = false))]
     fn run_at(
         &self,
         py: Python<'_>,
@@ -228,6 +230,7 @@ impl Engine {
         outputs: Vec<Location>,
         stream: Option<(u32, usize)>,
         timed: bool,
+        held: bool,
     ) -> PyResult<Vec<context::Row>> {
         let call = Call {
             inputs,
@@ -235,6 +238,7 @@ impl Engine {
             outputs,
             stream,
             timed,
+            held,
         };
         let (inside, times) = call.run(py, &self.pool, self.ports.inputs.iter().map(|(_, dtype)| *dtype))?;
         if !inside {

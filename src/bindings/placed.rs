@@ -14,10 +14,11 @@ use pyo3::prelude::*;
 /// The location of an array: its address, and the number of its GPU, or None in the processor's memory.
 pub type Location = (usize, Option<u32>);
 
-fn array_address(&(address, device): &Location) -> ArrayAddress {
+fn array_address(&(address, device): &Location, is_held: bool) -> ArrayAddress {
     ArrayAddress {
         address: address as *mut u8,
         space: device.map_or(Space::Host, Space::Device),
+        is_held,
     }
 }
 
@@ -51,6 +52,8 @@ pub struct Call {
     pub stream: Option<(u32, usize)>,
     /// Whether each kernel is timed.
     pub timed: bool,
+    /// Whether a framework holds the memory of the arrays.
+    pub held: bool,
 }
 
 /// The result of a call: whether the shapes lay inside a profile, and the time of each kernel where that was asked for.
@@ -67,10 +70,8 @@ impl Call {
             Some(context) => context,
             None => calls::interruptible(py, || pool.lend())?,
         };
-        let crossing = Crossing(
-            self.inputs.iter().map(array_address).collect(),
-            self.outputs.iter().map(array_address).collect(),
-        );
+        let arrays = |given: &[Location]| given.iter().map(|one| array_address(one, self.held)).collect();
+        let crossing = Crossing(arrays(&self.inputs), arrays(&self.outputs));
         let foreign = self.stream.map(|(device, raw)| CallerStream {
             space: Space::Device(device),
             raw: raw as *mut std::ffi::c_void,

@@ -41,6 +41,7 @@ impl Place {
         ArrayAddress {
             address: std::ptr::with_exposed_provenance_mut(self.address),
             space: self.space,
+            is_held: false,
         }
     }
 

@@ -56,6 +56,10 @@ impl ExecutionContext {
 
 fn addresses(device: &dyn Device, memory: &[Box<dyn Memory>]) -> Vec<ArrayAddress> {
     let space = device.space();
-    let place = |address| ArrayAddress { address, space };
+    let place = |address| ArrayAddress {
+        address,
+        space,
+        is_held: true,
+    };
     memory.iter().map(|memory| place(memory.address())).collect()
 }

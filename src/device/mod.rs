@@ -73,6 +73,11 @@ pub trait Stream: Send {
         Ok(start.elapsed().as_nanos() as u64)
     }
 
+    /// Whether it is the device's default stream, which is there as long as the device.
+    fn is_default(&self) -> bool {
+        false
+    }
+
     /// Whether its owner captures it: nobody may wait for it, and no graph may be launched into it.
     fn is_capturing(&self) -> bool {
         false
@@ -91,6 +96,14 @@ pub trait Event: Send {
     /// # Errors
     /// If the device refuses.
     fn record(&self, _stream: &dyn Stream) -> Result<()> {
+        Ok(())
+    }
+
+    /// Moves it behind the work that is in the device's default stream now, and in all streams that synchronize with that one.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn record_default(&self) -> Result<()> {
         Ok(())
     }
 
@@ -138,6 +151,10 @@ pub trait Graph: Send {
     /// # Errors
     /// If the device refuses.
     fn launch(&mut self, stream: &dyn Stream) -> Result<()>;
+
+    /// Whether it has nothing but kernels, which use what lies at their addresses when they run. A copy or a fill stands for the
+    /// allocation that was there when it was captured.
+    fn has_only_kernels(&self) -> bool;
 }
 
 /// A processor or an accelerator.

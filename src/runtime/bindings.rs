@@ -19,6 +19,8 @@ pub struct ArrayAddress {
     pub address: *mut u8,
     /// The memory that it lies in.
     pub space: Space,
+    /// Whether a framework holds that memory for it, as PyTorch does for its tensors: the device is not asked then.
+    pub is_held: bool,
 }
 
 impl ArrayAddress {
@@ -27,6 +29,7 @@ impl ArrayAddress {
         Self {
             address: address.cast_mut(),
             space: Space::Host,
+            is_held: true,
         }
     }
 
@@ -74,9 +77,6 @@ pub(super) struct BoundOperand {
     pub offset: usize,
 }
 
-/// An address, and the number of the allocation there (0 where it does not matter).
-pub(super) type ArrayKey = (usize, u64);
-
 /// All arrays of the caller.
 pub(super) struct Bindings {
     /// Each with the number of its array.
@@ -94,7 +94,7 @@ struct ArrayBinding {
     copier: Option<usize>,
     /// What its copies go through.
     staging: Option<Box<dyn Memory>>,
-    /// Whether it is copied, and a graph so holds on to the allocation that it is in.
+    /// Whether it is copied, and no graph can be without the number of the allocation that it is in.
     copied: bool,
     /// Where it is in the call that is bound.
     given: Option<ArrayAddress>,
@@ -147,22 +147,27 @@ impl Bindings {
         self.bound.iter().map(|(_, operand)| operand.launch)
     }
 
-    /// Where the arrays of the bound call are, if a device reaches all of them and their copies may be captured: a copy in a graph,
-    /// which a kernel's launch may be too, is one of the allocation that was there, and another one may have the same address later.
-    pub fn keys(&self, program: &Program) -> Option<Vec<ArrayKey>> {
-        let key = |array: &ArrayBinding| {
-            let given = array.given?;
-            let allocation = match given.space {
-                _ if array.is_staged() => 0,
-                Space::Host => return None,
-                space => {
-                    let known = program.provider_of(space).ok()?.device().allocation_at(given.address);
-                    known.or((!array.copied).then_some(0))?
-                }
-            };
-            Some((array.address().addr(), allocation))
+    /// Where the arrays of the bound call are, if a device reaches all of them.
+    pub fn addresses(&self) -> Option<Vec<usize>> {
+        let address = |array: &ArrayBinding| {
+            let reached = array.given?.space != Space::Host || array.is_staged();
+            reached.then(|| array.address().addr())
         };
-        self.arrays.iter().map(key).collect()
+        self.arrays.iter().map(address).collect()
+    }
+
+    /// The numbers of the allocations that these are in (0: nobody can tell, or it is ours), if their copies may be captured: a copy
+    /// in a graph is one of the allocation that was there, and another one may have the same address later.
+    pub fn allocations(&self, program: &Program) -> Option<Vec<u64>> {
+        let allocation = |array: &ArrayBinding| match array.given? {
+            _ if array.is_staged() => Some(0),
+            given => {
+                let device = program.provider_of(given.space).ok()?.device();
+                let known = device.allocation_at(given.address);
+                known.or((!array.copied).then_some(0))
+            }
+        };
+        self.arrays.iter().map(allocation).collect()
     }
 
     /// Bytes of staging buffers.
@@ -312,7 +317,12 @@ fn check_address(program: &Program, home: Home, given: ArrayAddress) -> Result<(
     let Some(device) = given.space.device() else {
         return Ok(());
     };
-    if program.provider_of(given.space)?.device().reaches(given.address) {
+    let is_there = match given.is_held {
+        // The memory of a tensor may have been taken away from it.
+        true => !given.address.is_null(),
+        false => program.provider_of(given.space)?.device().reaches(given.address),
+    };
+    if is_there {
         return Ok(());
     }
     let network = &program.network;

@@ -20,6 +20,11 @@ impl CapturedGraph {
         self.graph.as_deref_mut()
     }
 
+    /// Whether it is captured, and one of kernels alone.
+    pub fn has_only_kernels(&self) -> bool {
+        self.graph.as_ref().is_some_and(|graph| graph.has_only_kernels())
+    }
+
     /// Captures it, unless that was done or given up. That it was given up stands in the program's report.
     pub fn capture(&mut self, program: &Executable, capture: impl FnOnce() -> Result<Box<dyn Graph>>) {
         if self.graph.is_some() || self.failures >= ATTEMPTS {

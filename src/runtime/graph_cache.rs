@@ -4,7 +4,7 @@
 use crate::device::Stream;
 use crate::error::Result;
 use crate::plan::program::Program;
-use crate::runtime::bindings::{ArrayKey, Bindings};
+use crate::runtime::bindings::Bindings;
 use crate::runtime::captured_graph::CapturedGraph;
 use crate::runtime::segment::{CallState, Launch, capture};
 use std::collections::HashSet;
@@ -12,8 +12,14 @@ use std::collections::HashSet;
 /// Graphs for so many sets of addresses are kept: a caller who makes new arrays for each result goes through a few.
 const KEPT: usize = 8;
 
-/// Where the arrays of a call lie, and its graph; not captured yet where they came only once.
-type Entry = (Vec<ArrayKey>, CapturedGraph);
+/// A call whose arrays came at least once.
+struct Entry {
+    /// Where they lie, and the allocations that they are in.
+    addresses: Vec<usize>,
+    allocations: Vec<u64>,
+    /// Not captured yet where they came only once.
+    graph: CapturedGraph,
+}
 
 /// The captured calls of a program that one provider runs from end to end.
 pub(super) struct GraphCache {
@@ -47,23 +53,43 @@ impl GraphCache {
     /// # Errors
     /// If a kernel or the device fails.
     pub fn launch(&mut self, bindings: &Bindings, state: &mut CallState) -> Result<bool> {
-        let Some(keys) = bindings.keys(state.program) else {
-            return Ok(false);
-        };
         let stream = state.streams.get(self.provider)?;
         if stream.is_capturing() {
             return Ok(false);
         }
-        let Some(at) = self.entries.iter().position(|(known, _)| *known == keys) else {
+        let Some(addresses) = bindings.addresses() else {
+            return Ok(false);
+        };
+        let known = |entry: &Entry| entry.addresses == addresses && entry.graph.has_only_kernels();
+        let mut found = self.entries.iter().position(known);
+        let mut allocations = vec![];
+        if found.is_none() {
+            // To ask for these takes longer than all else that a graph needs.
+            match bindings.allocations(state.program) {
+                Some(numbers) => allocations = numbers,
+                None => return Ok(false),
+            }
+            let known = |entry: &Entry| entry.addresses == addresses && entry.allocations == allocations;
+            found = self.entries.iter().position(known);
+        }
+        let Some(at) = found else {
             // A graph that goes may still run in a stream of the caller's: devices keep it until then (for
             // cuGraphExecDestroy NVIDIA says: "If the executable graph is in-flight, it will not be terminated, but rather
             // freed asynchronously on completion"), and what it works on stays.
             self.entries.truncate(KEPT - 1);
-            self.entries.insert(0, (keys, CapturedGraph::default()));
+            let graph = CapturedGraph::default();
+            self.entries.insert(
+                0,
+                Entry {
+                    addresses,
+                    allocations,
+                    graph,
+                },
+            );
             return Ok(false);
         };
         self.entries[..=at].rotate_right(1);
-        let graph = &mut self.entries[0].1;
+        let graph = &mut self.entries[0].graph;
         graph.capture(state.program, || capture(state, self.provider, 0..state.launches.len()));
         match graph.get() {
             Some(graph) => graph.launch(stream).map(|()| true),
@@ -75,7 +101,7 @@ impl GraphCache {
     pub fn clear(&mut self) {
         self.entries
             .iter_mut()
-            .for_each(|(_, graph)| *graph = CapturedGraph::default());
+            .for_each(|entry| entry.graph = CapturedGraph::default());
     }
 
     /// Waits until the call is done.

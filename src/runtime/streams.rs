@@ -29,10 +29,61 @@ pub(super) struct Streams(Vec<Option<OwnStream>>);
 
 struct OwnStream {
     stream: Box<dyn Stream>,
-    /// Behind the work of calls that have returned, which uses the same memory as the next one.
+    /// The work of calls that have returned, which uses the same memory as the next one.
+    in_flight: Cell<InFlight>,
+    /// Behind that work, where it is recorded.
     done: Box<dyn Event>,
-    /// Whether such work may still be under way.
-    busy: Cell<bool>,
+}
+
+/// Where work of calls that have returned may still be under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InFlight {
+    Nowhere,
+    /// In the default stream, which is there when somebody wants to wait for it.
+    InDefault,
+    /// In a stream of the caller's, which may be gone by then: the event is recorded.
+    Recorded,
+}
+
+impl OwnStream {
+    /// Leaves the work of a call in a stream of the caller's.
+    fn leave_in(&self, stream: &dyn Stream) -> Result<()> {
+        if stream.is_default() {
+            self.in_flight.set(InFlight::InDefault);
+            return Ok(());
+        }
+        self.done.record(stream)?;
+        self.in_flight.set(InFlight::Recorded);
+        Ok(())
+    }
+
+    /// Whether there is work under way, which the event is behind then.
+    fn record(&self) -> Result<bool> {
+        if self.in_flight.get() == InFlight::InDefault {
+            self.done.record_default()?;
+            self.in_flight.set(InFlight::Recorded);
+        }
+        Ok(self.in_flight.get() == InFlight::Recorded)
+    }
+
+    /// Lets what goes into a stream from now on come behind the work that is under way.
+    fn hold(&self, stream: &dyn Stream) -> Result<()> {
+        let is_behind = self.in_flight.get() == InFlight::InDefault && stream.is_default();
+        // A capture can't wait for what is outside of it; whoever captures has waited before.
+        if !is_behind && !stream.is_capturing() && self.record()? {
+            self.done.hold(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the work that is under way.
+    fn synchronize(&self) -> Result<()> {
+        if self.record()? {
+            self.done.synchronize()?;
+            self.in_flight.set(InFlight::Nowhere);
+        }
+        Ok(())
+    }
 }
 
 impl Streams {
@@ -47,8 +98,8 @@ impl Streams {
             if self.0[number].is_none() {
                 self.0[number] = Some(OwnStream {
                     stream: provider.device().stream()?,
+                    in_flight: Cell::new(InFlight::Nowhere),
                     done: provider.device().event()?,
-                    busy: Cell::new(false),
                 });
             }
         }
@@ -81,13 +132,8 @@ impl Streams {
             of_caller,
         };
         for (number, own) in self.0.iter().enumerate() {
-            let Some(own) = own.as_ref().filter(|own| own.busy.get()) else {
-                continue;
-            };
-            let stream = entered.get(number)?;
-            // A capture can't wait for what is outside of it; whoever captures has waited before.
-            if !stream.is_capturing() {
-                own.done.hold(stream)?;
+            if let Some(own) = own {
+                own.hold(entered.get(number)?)?;
             }
         }
         Ok(entered)
@@ -98,19 +144,15 @@ impl Streams {
     /// # Errors
     /// If some of it failed.
     pub fn synchronize(&self) -> Result<()> {
-        for own in self.0.iter().flatten().filter(|own| own.busy.get()) {
-            own.done.synchronize()?;
-            own.busy.set(false);
-        }
-        Ok(())
+        self.0.iter().flatten().try_for_each(OwnStream::synchronize)
     }
 
     /// Waits for everything, the caller's stream included, whether it fails or not.
     pub fn drain(&self, program: &Program, caller: Option<&CallerStream>) {
         for own in self.0.iter().flatten() {
             let _ = own.stream.synchronize();
-            let _ = own.done.synchronize();
-            own.busy.set(false);
+            let _ = own.synchronize();
+            own.in_flight.set(InFlight::Nowhere);
         }
         let callers = self.enter(program, caller).ok().and_then(|entered| entered.of_caller);
         if let Some((_, stream)) = callers.filter(|(_, stream)| !stream.is_capturing()) {
@@ -203,12 +245,10 @@ impl CallStreams<'_> {
         for (number, own) in self.streams.0.iter().enumerate() {
             let Some(own) = own else { continue };
             if asynchronous && self.of_caller.as_ref().is_some_and(|(of, _)| *of == number) {
-                own.done.record(self.get(number)?)?;
-                own.busy.set(true);
-            } else if own.busy.get() {
+                own.leave_in(self.get(number)?)?;
+            } else {
                 // Done with the call that waited for it, unless this one had no work there.
-                own.done.synchronize()?;
-                own.busy.set(false);
+                own.synchronize()?;
             }
         }
         Ok(())

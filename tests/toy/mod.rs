@@ -164,6 +164,9 @@ impl Graph for Captured {
     fn launch(&mut self, _: &dyn Stream) -> Result<()> {
         self.0.iter().try_for_each(|command| command())
     }
+    fn has_only_kernels(&self) -> bool {
+        false
+    }
 }
 
 /// A far stream of the caller's.
@@ -467,6 +470,7 @@ pub fn run(engine: Arc<Engine>, inputs: &[Array], far: bool) -> Vec<Array> {
     let place = |near: *const u8| ArrayAddress {
         address: near.cast_mut().map_addr(|a| a + if far { AWAY } else { 0 }),
         space: if far { Space::Device(0) } else { Space::Host },
+        is_held: false,
     };
     let from: Vec<_> = inputs.iter().map(|a| place(a.bytes().as_ptr())).collect();
     let to: Vec<_> = buffers.iter().map(|b| place(b.as_ptr())).collect();

@@ -28,6 +28,9 @@ class Spot(NamedTuple):
 class Library(Protocol):
     """A library with arrays on a GPU."""
 
+    #: Whether it holds the memory of its arrays, so that nobody need ask the driver whether there is any.
+    holds: bool
+
     def spot(self, value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
         """Where a dense array of this dtype lies, and what keeps it alive; raises for any other array."""
 
@@ -43,6 +46,8 @@ class Library(Protocol):
 
 class Torch:
     """torch."""
+
+    holds = True
 
     def __init__(self) -> None:
         self._torch = sys.modules["torch"]
@@ -105,6 +110,9 @@ class Torch:
 
 class CudaArrays:
     """CuPy, and libraries in its shape."""
+
+    # Arrays around addresses of others are ordinary ones there.
+    holds = False
 
     def __init__(self, namespace: Any, stream: int) -> None:
         self._namespace = namespace
@@ -220,6 +228,7 @@ class Caller:
             list(shapes),
             [(address, device) for _, address in made],
             (device, stream),
+            held=library.holds,
         )
         return dict(zip(self._outputs, (array for array, _ in made), strict=True))
 

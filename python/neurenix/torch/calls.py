@@ -32,37 +32,40 @@ class EngineCall:
     def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results. Raises errors of ours for what the engine refuses."""
         dense = [one if one.is_contiguous() and not one.is_neg() else _dense(one) for one in given]
-        numbers = [one.get_device() for one in dense]
-        if self._direct and all(number in (-1, self._gpu) for number in numbers):
-            return self._run_at(dense, numbers)
-        return self._run_by_name(dense)
+        gpu = self._gpu
+        places: list[tuple[int, int | None]] = []
+        for tensor in dense:
+            number = tensor.get_device()
+            if number == gpu:
+                places.append((tensor.data_ptr(), gpu))
+            elif number < 0:
+                places.append((tensor.data_ptr(), None))
+        if not self._direct or len(places) < len(dense):
+            return self._run_by_name(dense)
+        return self._run_at(dense, places)
 
-    def _run_at(self, given: list[torch.Tensor], numbers: list[int]) -> list[torch.Tensor]:
-        """The results, from tensors on the processor (-1) or on the engine's GPU."""
+    def _run_at(self, given: list[torch.Tensor], places: list[tuple[int, int | None]]) -> list[torch.Tensor]:
+        """The results, from tensors at these addresses of the processor (None) or of the engine's GPU."""
         shapes = tuple([tensor.shape for tensor in given])
-        wanted = self._wanted.get(shapes)
-        if wanted is None:
-            specs = self.engine.specs([list(shape) for shape in shapes])
-            wanted = [_wanted(shape, dtype) for (_, shape), dtype in zip(specs, self.dtypes, strict=True)]
-            if len(self._wanted) >= placed.KEPT_SHAPES:
-                self._wanted.clear()
-            self._wanted[shapes] = wanted
+        wanted = self._wanted.get(shapes) or self._new_shapes(shapes)
         device, gpu, empty = self._device, self._gpu, self._empty
         if empty is not None and (gpu is None or gpu == _current_gpu()):
             made = [empty(*one) for one in wanted]
         else:
             made = [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in wanted]
-        self.engine.run_at(
-            [
-                (tensor.data_ptr(), None if number < 0 else number)
-                for tensor, number in zip(given, numbers, strict=True)
-            ],
-            shapes,
-            [(tensor.data_ptr(), gpu) for tensor in made],
-            None if gpu is None else (gpu, self._stream(gpu)),
-        )
+        results = [(tensor.data_ptr(), gpu) for tensor in made]
+        stream = None if gpu is None else (gpu, self._stream(gpu))
+        self.engine.run_at(places, shapes, results, stream, held=True)
         self.model.tell_of_slow_calls()
         return made
+
+    def _new_shapes(self, shapes: tuple[torch.Size, ...]) -> list[_Wanted]:
+        specs = self.engine.specs([list(shape) for shape in shapes])
+        wanted = [_wanted(shape, dtype) for (_, shape), dtype in zip(specs, self.dtypes, strict=True)]
+        if len(self._wanted) >= placed.KEPT_SHAPES:
+            self._wanted.clear()
+        self._wanted[shapes] = wanted
+        return wanted
 
     def _run_by_name(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
         named = zip(self._names, given, strict=True)

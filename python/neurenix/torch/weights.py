@@ -39,6 +39,12 @@ def _readable(weight: torch.Tensor) -> int:
     return min(reach, weight.numel()) * weight.element_size()
 
 
+def _sizes(weights: Sequence[torch.Tensor]) -> list[int]:
+    """The readable bytes of each; empty where none has any, as on a GPU."""
+    sizes = list(map(_readable, weights))
+    return sizes if any(sizes) else []
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """The constants of a graph as a call found them."""
@@ -46,6 +52,7 @@ class State:
     pointers: tuple[int, ...]
     versions: list[int]
     samples: list[int]
+    #: How many bytes of each are looked at; empty where that is none of any.
     sizes: list[int]
 
 
@@ -88,9 +95,8 @@ class Weights:
         if self._frozen:
             return known or self._keep(State(pointers, [], [], []))
         versions = list(map(_version, weights))
-        sizes = known.sizes if known else list(map(_readable, weights))
-        # Of a GPU's memory nothing is sampled.
-        samples = _native.fingerprints(pointers, sizes) if any(sizes) else []
+        sizes = known.sizes if known else _sizes(weights)
+        samples = _native.fingerprints(pointers, sizes) if sizes else []
         if known and versions == known.versions and samples == known.samples:
             return known
         return self._keep(State(pointers, versions, samples, sizes))

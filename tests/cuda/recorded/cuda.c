@@ -145,6 +145,12 @@ API int cuDevicePrimaryCtxRetain(void** context, int device) {
     return 0;
 }
 
+API int cuCtxGetCurrent(void** context) {
+    ENTER(SURVIVES);
+    *context = depth ? stack[depth - 1] : NULL;
+    return 0;
+}
+
 API int cuCtxPushCurrent_v2(void* context) {
     ENTER(SURVIVES);
     if (context != &primary || depth == 64) return INVALID_CONTEXT;

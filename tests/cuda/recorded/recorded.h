@@ -13,11 +13,11 @@
 
 // For tests.
 
-// How often a function was called, or a gauge: live_bytes, peak_bytes, allocations, nodes, unfinished, and the live
-// handles of a kind ("live stream").
+// How often a function was called, or a gauge: calls (of all functions), live_bytes, peak_bytes, allocations, nodes,
+// unfinished, and the live handles of a kind ("live stream").
 API long recorded_count(const char* name);
 // Sets a property of the device: devices, capability (10 x major + minor), total_memory, elapsed_us (between any two
-// events).
+// events), reuses_addresses and reuses_streams (what is given back comes again).
 API void recorded_set(const char* name, long value);
 // Lets a function give a status, once, after so many more calls; 0 takes that back. A status that real contexts do not
 // survive stays.

@@ -147,6 +147,7 @@ static int fault_of(const char* function) {
 int recorded_enter(const char* function, int flags, int lost) {
     lock();
     recorded_add(function, 1);
+    recorded_add("calls", 1);
     const int fault = fault_of(function);
     if (is_lasting(fault)) lost_by = fault;
     if (lost_by && !(flags & SURVIVES)) return lost ? lost : lost_by;

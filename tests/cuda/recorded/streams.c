@@ -10,6 +10,8 @@
 
 struct Node {
     char what[64];
+    // CU_GRAPH_NODE_TYPE_*: a kernel, a copy, a fill.
+    enum { KERNEL, COPY, FILL } kind;
     struct Range* ranges;
     int count;
     // Of a copy.
@@ -53,6 +55,9 @@ struct Event {
 };
 
 static struct Stream default_stream = {.handle = {"stream", true}};
+// The one that was destroyed last. Where the property `reuses_streams` is set, another one has its handle then, as
+// drivers give it again.
+static struct Stream* gone;
 static __thread struct Stream* captures;
 static __thread char self;
 // What the thread may do while it captures: 2 is anything.
@@ -86,14 +91,22 @@ static void begin(struct Stream* stream) {
 API int cuStreamCreate(void** stream, unsigned flags) {
     ENTER(NEEDS_CONTEXT);
     if (flags > 1) return INVALID_VALUE;
-    *stream = recorded_make("stream", sizeof(struct Stream));
+    struct Stream* made = gone;
+    if (made && recorded_property("reuses_streams")) {
+        *made = (struct Stream){.handle = {"stream", true}};
+        recorded_add("live stream", 1);
+        gone = NULL;
+    } else {
+        made = recorded_make("stream", sizeof *made);
+    }
+    *stream = made;
     return 0;
 }
 
 API int cuStreamDestroy_v2(void* stream) {
     ENTER(NEEDS_CONTEXT);
     if (!recorded_is(stream, "stream", __func__)) return INVALID_HANDLE;
-    struct Stream* gone = stream;
+    gone = stream;
     if (gone->capture) MISUSE("a stream is destroyed while it is captured");
     finish(gone);
     recorded_destroy(stream);
@@ -203,6 +216,23 @@ API int cuStreamIsCapturing(void* stream, int* status) {
     return 0;
 }
 
+// The nodes of a graph, or their number alone.
+API int cuGraphGetNodes(void* graph, void** nodes, size_t* count) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(graph, "graph", __func__)) return INVALID_HANDLE;
+    struct Graph* asked = graph;
+    if (nodes && *count < (size_t)asked->count) return INVALID_VALUE;
+    for (int i = 0; nodes && i < asked->count; i++) nodes[i] = &asked->nodes[i];
+    *count = asked->count;
+    return 0;
+}
+
+API int cuGraphNodeGetType(void* node, int* type) {
+    ENTER(NEEDS_CONTEXT);
+    *type = ((const struct Node*)node)->kind;
+    return 0;
+}
+
 API int cuGraphInstantiateWithFlags(void** instance, void* graph, unsigned long long flags) {
     ENTER(NEEDS_CONTEXT);
     if (!recorded_is(graph, "graph", __func__)) return INVALID_HANDLE;
@@ -305,6 +335,7 @@ bool recorded_task(void* stream, const char* what, void (*task)(void*), void* da
 API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {
     ENTER(NEEDS_CONTEXT);
     const struct Node node = {.what = "a copy",
+                              .kind = COPY,
                               .to = to,
                               .from = from,
                               .bytes = bytes,
@@ -315,8 +346,9 @@ API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {
 
 API int cuMemsetD8Async(Address address, unsigned char byte, size_t bytes, void* stream) {
     ENTER(NEEDS_CONTEXT);
-    const struct Range range = {address, bytes};
-    if (!recorded_work(stream, "a fill", &range, 1)) return INVALID_HANDLE;
+    struct Range range = {address, bytes};
+    const struct Node node = {.what = "a fill", .kind = FILL, .ranges = &range, .count = 1};
+    if (!put(stream, &node)) return INVALID_HANDLE;
     char* backing = recorded_backing(address, bytes);
     if (!backing) return INVALID_VALUE;
     // Large memory is filled to be timed, and nobody reads it here.

@@ -145,14 +145,24 @@ impl Device {
             return Err(Error::device("CUDA does not survive a fork")
                 .hint("start worker processes with multiprocessing.set_start_method(\"spawn\")"));
         }
-        // SAFETY: the context lives as long as the process.
-        self.check("cuCtxPushCurrent", unsafe {
-            (self.driver.cuCtxPushCurrent_v2)(self.context)
-        })?;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the handle is written.
+        let asked = unsafe { (self.driver.cuCtxGetCurrent)(&mut current) };
+        let pushed = asked != 0 || current != self.context;
+        if pushed {
+            // SAFETY: the context lives as long as the process.
+            self.check("cuCtxPushCurrent", unsafe {
+                (self.driver.cuCtxPushCurrent_v2)(self.context)
+            })?;
+        }
         let mut mode = CAPTURE_RELAXED;
         // SAFETY: the mode is read and written.
         unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
-        Ok(Entered { device: self, mode })
+        Ok(Entered {
+            device: self,
+            pushed,
+            mode,
+        })
     }
 
     fn check(&self, call: &str, status: c_int) -> Result<()> {
@@ -190,17 +200,21 @@ impl Device {
 /// While it lives, a GPU is the thread's current one.
 pub struct Entered<'a> {
     device: &'a Device,
+    /// Whether another one was before, or none: where PyTorch works it mostly is ours.
+    pushed: bool,
     /// What the thread may do while somebody captures a stream: in here what allocates, too, since none of it is captured.
     mode: c_int,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let mut before = std::ptr::null_mut();
+        let driver = self.device.driver;
         // SAFETY: undoes what `enter` did. A failure leaves nothing to do.
-        unsafe {
-            (self.device.driver.cuThreadExchangeStreamCaptureMode)(&mut self.mode);
-            (self.device.driver.cuCtxPopCurrent_v2)(&mut before);
+        unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&mut self.mode) };
+        if self.pushed {
+            let mut before = std::ptr::null_mut();
+            // SAFETY: as above.
+            unsafe { (driver.cuCtxPopCurrent_v2)(&mut before) };
         }
     }
 }

@@ -48,17 +48,24 @@ impl Device {
     /// # Safety
     /// It must be one of this GPU, or the default one, and outlive what is returned.
     pub unsafe fn adopt(self: &Arc<Self>, stream: Handle) -> Adopted {
+        // Nobody captures the default stream.
+        let is_default = stream.is_null() || stream == driver::STREAM_LEGACY;
+        Adopted {
+            device: self.clone(),
+            stream,
+            is_default,
+            capturing: !is_default && self.is_capturing(stream),
+        }
+    }
+
+    fn is_capturing(&self, stream: Handle) -> bool {
         /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
         const ACTIVE: c_int = 1;
         let mut status = 0;
         let entered = self.enter();
         // SAFETY: the number is written. What is wrong with the stream shows where it is used first.
         let asked = entered.is_ok_and(|_| unsafe { (self.driver.cuStreamIsCapturing)(stream, &mut status) } == 0);
-        Adopted {
-            device: self.clone(),
-            stream,
-            capturing: asked && status == ACTIVE,
-        }
+        asked && status == ACTIVE
     }
 
     fn wait_for(&self, stream: Handle) -> Result<()> {
@@ -143,6 +150,7 @@ impl Capture for Stream {
         let captured = self.end_capture();
         done?;
         let captured = captured?;
+        let only_kernels = captured.has_only_kernels();
         let mut instance = std::ptr::null_mut();
         // SAFETY: the graph is alive; an instance does not need it any longer.
         let status = unsafe { (driver.cuGraphInstantiateWithFlags)(&mut instance, captured.graph, 0) };
@@ -150,6 +158,7 @@ impl Capture for Stream {
         Ok(Box::new(Graph {
             device: self.device.clone(),
             instance,
+            only_kernels,
         }))
     }
 }
@@ -166,6 +175,7 @@ impl Drop for Stream {
 pub struct Adopted {
     device: Arc<Device>,
     stream: Handle,
+    is_default: bool,
     capturing: bool,
 }
 
@@ -181,6 +191,10 @@ impl device::Stream for Adopted {
         self.device.wait_for(self.stream)
     }
 
+    fn is_default(&self) -> bool {
+        self.is_default
+    }
+
     fn is_capturing(&self) -> bool {
         self.capturing
     }
@@ -190,6 +204,26 @@ impl device::Stream for Adopted {
 struct Captured<'a> {
     device: &'a Device,
     graph: Handle,
+}
+
+impl Captured<'_> {
+    /// As [`device::Graph::has_only_kernels`]; no, where the driver does not say.
+    fn has_only_kernels(&self) -> bool {
+        let driver = self.device.driver;
+        let mut count = 0;
+        // SAFETY: without room for nodes their number is written.
+        let counted = unsafe { (driver.cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count) };
+        let mut nodes = vec![std::ptr::null_mut(); count];
+        // SAFETY: there is room for so many nodes.
+        let listed = unsafe { (driver.cuGraphGetNodes)(self.graph, nodes.as_mut_ptr(), &mut count) };
+        let is_kernel = |&node: &Handle| {
+            let mut kind = -1;
+            // SAFETY: the number is written.
+            let asked = unsafe { (driver.cuGraphNodeGetType)(node, &mut kind) };
+            asked == 0 && kind == driver::NODE_KERNEL
+        };
+        counted == 0 && listed == 0 && nodes.iter().all(is_kernel)
+    }
 }
 
 impl Drop for Captured<'_> {
@@ -204,6 +238,7 @@ impl Drop for Captured<'_> {
 struct Graph {
     device: Arc<Device>,
     instance: Handle,
+    only_kernels: bool,
 }
 
 // SAFETY: a graph may be launched from any thread, one at a time.
@@ -215,6 +250,10 @@ impl device::Graph for Graph {
         // SAFETY: what it was captured from (kernels, arena, constants) lives as long as the context that owns it.
         let status = unsafe { (self.device.driver.cuGraphLaunch)(self.instance, stream.raw()) };
         self.device.check("cuGraphLaunch", status)
+    }
+
+    fn has_only_kernels(&self) -> bool {
+        self.only_kernels
     }
 }
 
@@ -236,14 +275,6 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// Moves it to where the legacy default stream is now, behind the work of all streams that synchronise with that one.
-    ///
-    /// # Errors
-    /// If the driver refuses.
-    pub fn record_default(&self) -> Result<()> {
-        self.record_in(driver::STREAM_LEGACY)
-    }
-
     fn record_in(&self, stream: Handle) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both are alive.
@@ -267,6 +298,10 @@ impl Event {
 impl device::Event for Event {
     fn record(&self, stream: &dyn device::Stream) -> Result<()> {
         self.record_in(stream.raw())
+    }
+
+    fn record_default(&self) -> Result<()> {
+        self.record_in(driver::STREAM_LEGACY)
     }
 
     fn hold(&self, stream: &dyn device::Stream) -> Result<()> {

@@ -69,6 +69,8 @@ pub const POINTER_BUFFER_ID: c_int = 7;
 pub const EVENT_UNTIMED: c_uint = 2;
 /// `CU_STREAM_LEGACY`.
 pub const STREAM_LEGACY: Handle = std::ptr::without_provenance_mut(1);
+/// `CU_GRAPH_NODE_TYPE_KERNEL`.
+pub const NODE_KERNEL: c_int = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: c_int = 2;
 /// The errors of kernels and hardware after which every call in the context fails: `CUDA_ERROR_ILLEGAL_ADDRESS`,
@@ -102,6 +104,7 @@ library! {
     fn cuDeviceGetAttribute(*mut c_int, c_int, c_int) -> c_int;
     fn cuDeviceTotalMem_v2(*mut usize, c_int) -> c_int;
     fn cuDevicePrimaryCtxRetain(*mut Handle, c_int) -> c_int;
+    fn cuCtxGetCurrent(*mut Handle) -> c_int;
     fn cuCtxPushCurrent_v2(Handle) -> c_int;
     fn cuCtxGetDevice(*mut c_int) -> c_int;
     fn cuCtxPopCurrent_v2(*mut Handle) -> c_int;
@@ -121,6 +124,8 @@ library! {
     fn cuThreadExchangeStreamCaptureMode(*mut c_int) -> c_int;
     fn cuStreamBeginCapture_v2(Handle, c_uint) -> c_int;
     fn cuStreamEndCapture(Handle, *mut Handle) -> c_int;
+    fn cuGraphGetNodes(Handle, *mut Handle, *mut usize) -> c_int;
+    fn cuGraphNodeGetType(Handle, *mut c_int) -> c_int;
     fn cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) -> c_int;
     fn cuGraphLaunch(Handle, Handle) -> c_int;
     fn cuGraphExecDestroy(Handle) -> c_int;
