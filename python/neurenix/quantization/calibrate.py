@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import islice
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +25,8 @@ from neurenix.quantization.reused_outputs import ReusedOutputs, channels_last
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: The roles of tensors whose ranges 8 bits can't do without.
 NEEDED = ("operand", "residual")
+#: What is added to residuals is looked at in so many samples: its size alone counts.
+LOOKED_AT = 64
 #: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
 #: the bias behind it.
 NOTHING = 1.0
@@ -104,6 +108,10 @@ def quantize_weights(
 #: A tensor whose range is looked at, its name in caches, its least number, and what for: "operand", "residual", "mean"
 #: or "branch".
 Point: TypeAlias = tuple[_native.Tensor, str, float | None, str]
+
+
+#: Gives the tensors of a batch, by name.
+Call: TypeAlias = Callable[[dict[str, Array]], Any]
 
 
 class Calibrated(NamedTuple):
@@ -231,8 +239,8 @@ def _checked(run: Run, network: Network) -> Run:
     """What runs a batch, in the dtypes of the network: floats of 16 bits, as `io_dtype` has them, are widened."""
     inputs = {tensor.name: tensor for tensor in network.inputs}
 
-    def checked(batch: dict[str, Array]) -> dict[str, Array]:
-        return run({name: _as(array, inputs[name]) for name, array in batch.items()})
+    def checked(batch: dict[str, Array], before: int) -> dict[str, Array]:
+        return run({name: _as(array, inputs[name]) for name, array in batch.items()}, before)
 
     return checked
 
@@ -284,22 +292,38 @@ def _check_kept(network: Network, keep: Sequence[str]) -> None:
 
 
 def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Run, int]:
-    """What runs a batch and gives the tensors to quantize, by name; and how many may run beside each other."""
+    """What runs a batch and gives the tensors to quantize, by name, and of the first samples those that are added to
+    residuals, which take kernels apart; and how many may run beside each other."""
     inputs = {tensor.name for tensor in full.inputs}
     direct = {name: tensor.name for tensor, name, *_ in points if tensor.name in inputs}
-    inner = [(tensor, name) for tensor, name, *_ in points if name not in direct]
+    inner = [point for point in points if point[1] not in direct]
     if not inner:
-        return (lambda batch: {name: batch[source] for name, source in direct.items()}), 1
-    copy, tensors = full.copy([tensor for tensor, _ in inner])
-    for tensor, (_, name) in zip(tensors, inner, strict=True):
+        return (lambda batch, _: {name: batch[source] for name, source in direct.items()}), 1
+    call, jobs = _giving(full, inner, options)
+    rest = [point for point in inner if point[3] != "branch"]
+    making = Lock()
+
+    @cache
+    def of_rest() -> Call:
+        return _giving(full, rest, options)[0]
+
+    def run(batch: dict[str, Array], before: int) -> dict[str, Array]:
+        given = call
+        if before >= LOOKED_AT and len(rest) < len(inner):
+            with making:
+                given = of_rest()
+        return dict(given(batch)) | {name: batch[source] for name, source in direct.items()}
+
+    return run, jobs
+
+
+def _giving(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Call, int]:
+    """What gives these tensors of a batch, by name; and how many calls may run beside each other."""
+    copy, tensors = full.copy([point[0] for point in points])
+    for tensor, (_, name, *_) in zip(tensors, points, strict=True):
         copy.mark_output(channels_last(copy, tensor), name)
     # One thread a batch: the numbers are the same however many threads there are.
     settings = _measuring(options) | {"hint": "throughput"}
     # Batches may have other sizes than the profiles.
     engine = _native.Engine.build(copy, [], settings)
-    call = engine.run if engine.staged else ReusedOutputs(engine)
-
-    def run(batch: dict[str, Array]) -> dict[str, Array]:
-        return dict(call(batch)) | {name: batch[source] for name, source in direct.items()}
-
-    return run, engine.calls
+    return (engine.run if engine.staged else ReusedOutputs(engine)), engine.calls

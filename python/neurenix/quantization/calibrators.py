@@ -22,8 +22,8 @@ from neurenix.quantization.data import batches as read_batches
 
 #: Told of each batch: how many are done.
 Progress = Callable[[int], Any]
-#: Gives the tensors of a batch, by name.
-Run = Callable[[dict[str, Array]], dict[str, Array]]
+#: Gives the tensors of a batch, by name; told how many samples stand before it.
+Run = Callable[[dict[str, Array], int], dict[str, Array]]
 #: Of the memory that is free, what the tensors of batches beside each other may take.
 SHARE = 0.25
 #: The steps that a range consists of, by whether all numbers are 0 or more.
@@ -82,7 +82,7 @@ class Calibrator:
         taken: list[dict[str, Array]] = []
         while samples > 0 and size > 0 and (batch := next(given, None)) is not None:
             taken.append(batch)
-            samples -= max((len(array) for array in batch.values() if array.ndim), default=1)
+            samples -= _samples(batch)
             size -= sum(array.nbytes for array in batch.values())
         self._ahead = chain(taken, given)
         return taken
@@ -175,24 +175,26 @@ class Calibrator:
         counters = {name: Counter(name) for name in levels}
         sizes: list[int] = []
 
-        def count(batch: dict[str, Array]) -> None:
-            found = run(batch)
+        def count(numbered: tuple[int, dict[str, Array]]) -> None:
+            before, batch = numbered
+            found = run(batch, before)
             sizes.append(sum(values.nbytes for values in found.values()))
             for name, values in found.items():
                 counters[name].add(values)
 
-        given, self._ahead = self._ahead or self.read(inputs), None
+        read, self._ahead = self._ahead or self.read(inputs), None
+        given = _numbered(read)
         first = next(given, None)
         if first is None:
             raise InvalidArgumentError(
                 "there is no batch to calibrate on", expected="at least one; some hundred samples are usual", got="none"
             )
         count(first)
-        self.seen = [first]
+        self.seen = [first[1]]
         self._tell(1)
         # Each batch in flight holds all that is counted.
         most = int(SHARE * memory.free() // max(sizes[0], 1))
-        for done, (batch, _, error) in enumerate(in_order(count, given, max(1, min(jobs, most))), 2):
+        for done, ((_, batch), _, error) in enumerate(in_order(count, given, max(1, min(jobs, most))), 2):
             if error is not None:
                 raise error
             if len(self.seen) < KEPT:
@@ -205,6 +207,18 @@ class Calibrator:
     def _tell(self, done: int) -> None:
         if self.progress is not None:
             self.progress(done)
+
+
+def _samples(batch: dict[str, Array]) -> int:
+    return max((len(array) for array in batch.values() if array.ndim), default=1)
+
+
+def _numbered(given: Iterator[dict[str, Array]]) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Batches, each with the number of samples before it."""
+    before = 0
+    for batch in given:
+        yield before, batch
+        before += _samples(batch)
 
 
 class Counter:
