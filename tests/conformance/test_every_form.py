@@ -78,8 +78,8 @@ def test_each_chain(provider: str, chain: Chain, dtype: str) -> None:
     network, feeds = chain.network(of), chain.feeds(of)
     outcomes = _native.run_every_form(network, provider, feeds, tf32)
     assert outcomes
-    # Ten binary digits are left of what is multiplied, and 128 summands are the most here. What is widened need not be rounded
-    # to the eight or eleven digits that it has in between.
+    # Ten binary digits are left of what is multiplied, and 128 summands are the most here. What is widened need not be
+    # rounded to the eight or eleven digits that it has in between.
     widened = chain.name.endswith("widened")
     hold(outcomes, 2.0**17 if widened else 2.0**12 if tf32 else 16.0, sums=True)
 
