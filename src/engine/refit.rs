@@ -59,6 +59,9 @@ fn replaced(source: &Network, weights: BTreeMap<String, Array>) -> Result<Networ
         let id = ids.remove(&name).filter(|&id| network[id].constant().is_some());
         let id = id.ok_or_else(|| unknown(source, &name))?;
         check(&network[id], &array)?;
+        if network[id].users.is_empty() {
+            unread(&network[id], &array)?;
+        }
         network.set_constant(id, array);
     }
     network.verify().map_err(|error| {
@@ -73,6 +76,19 @@ fn unknown(source: &Network, name: &str) -> Error {
     let constants = source.tensors().filter(|(_, tensor)| tensor.constant().is_some());
     let names = constants.map(|(_, tensor)| tensor.name.as_str());
     Error::invalid(format!("the engine has no weight {name:?}")).nearest(name, names)
+}
+
+/// Takes for a constant that no layer reads what it is already: what was made of it stays as it was.
+fn unread(tensor: &Tensor, array: &Array) -> Result<()> {
+    if tensor.constant() == Some(array) {
+        return Ok(());
+    }
+    let hint = "build the model with it anew; engines that optimize_model itself quantizes (precision=, calibration=) take new weights";
+    Err(
+        Error::invalid("no layer reads this weight any more: what was made of it, as codes of 8 bits, stays as it was")
+            .tensor(&tensor.name)
+            .hint(hint),
+    )
 }
 
 fn check(tensor: &Tensor, array: &Array) -> Result<()> {

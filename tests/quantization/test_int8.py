@@ -214,6 +214,21 @@ def test_new_weights_are_quantized_anew(digits: Digits, path: Path, calibrated: 
     np.testing.assert_array_equal(model(digits.test), before)
 
 
+def test_weights_whose_codes_a_calibrated_network_holds_are_refused(digits: Digits, path: Path) -> None:
+    network = quantization.calibrate(nx.importers.from_onnx(path), digits.batches())
+    model = get_backend("cpu").optimize_model(network, {"input": digits.test.shape}, refittable=True)
+    before = model(digits.test)
+    state = {name: array.numpy() for name, array in digits.module.state_dict().items() if name.endswith("weight")}
+    state = {name: array for name, array in state.items() if name.startswith("4.")}
+    assert state
+    with pytest.raises(nx.InvalidArgumentError, match="no layer reads this weight any more"):
+        model.update_weights({name: -array for name, array in state.items()})
+    np.testing.assert_array_equal(model(digits.test), before)
+    # What it is already changes nothing.
+    model.update_weights(state)
+    np.testing.assert_array_equal(model(digits.test), before)
+
+
 def test_fp8_keeps_the_weights_alone_in_8_bits_and_says_so(
     digits: Digits, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -233,9 +233,10 @@ class OptimizedModel:
 
         A state dict of the module that was optimised has these names.
 
-        All or nothing: raises `InvalidArgumentError` for a name that is not there (with the nearest), or a model that
-        was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
-        is.
+        All or nothing: raises `InvalidArgumentError` for a name that is not there (with the nearest), a weight that
+        no layer reads any more (as of a network that `quantization.calibrate` gave, which holds codes of it), or a
+        model that was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named
+        stays as it is.
         """
         if not isinstance(weights, Mapping):
             raise InvalidArgumentError("weights are given by name", expected="a dict", got=type(weights).__name__)
