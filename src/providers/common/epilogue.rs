@@ -108,11 +108,11 @@ impl Epilogue {
             axis,
             steps: vec![],
             operands: vec![],
-            outputs: vec![product],
+            outputs: vec![],
         };
-        if !layers.is_empty() && !group::leaves(network, layers, product) {
-            found.outputs.clear();
-        }
+        found
+            .outputs
+            .extend(group::leaves(network, layers, product).then_some(product));
         for &layer in layers {
             let mut inputs = vec![];
             for input in &network[layer].inputs {

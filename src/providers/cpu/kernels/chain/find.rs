@@ -23,11 +23,14 @@ pub fn is_link(network: &Network, id: LayerId) -> bool {
 /// Whether a layer gives floats of 16 bits as float32, to which sums need not be rounded in between.
 fn widens(network: &Network, layer: &Layer) -> bool {
     let dtype = |t: Option<TensorId>| t.map(|t| network[t].ty.dtype);
-    let short = |dtype| matches!(dtype, DType::Float16 | DType::BFloat16);
     layer.op.name == "Cast"
         && !cast::rounds(&layer.attrs)
-        && dtype(layer.inputs[0]).is_some_and(short)
+        && dtype(layer.inputs[0]).is_some_and(is_short)
         && dtype(layer.outputs.first().copied()) == Some(DType::Float32)
+}
+
+fn is_short(dtype: DType) -> bool {
+    matches!(dtype, DType::Float16 | DType::BFloat16)
 }
 
 /// The links of an epilogue as they are found, and how the result is stored.
@@ -83,12 +86,7 @@ impl<'a> Found<'a> {
             self.links.push(Link::Eltwise(eltwise));
             return Some(steps);
         }
-        let layer = &self.network[step.layer];
-        if !self.of_8_bits && step.inputs[0] == Some(x) && widens(self.network, layer) {
-            self.end = Some(End::Cast(DType::Float32));
-            return (number + 1 == self.epilogue.steps.len()).then_some(1);
-        }
-        if self.of_8_bits && step.inputs[0] == Some(x) {
+        if step.inputs[0] == Some(x) {
             if let Some(scheme) = self.rounded(number) {
                 self.links.push(Link::Rounded(scheme));
                 return Some(2);
@@ -96,11 +94,12 @@ impl<'a> Found<'a> {
             // What is rounded and quantized at once is multiplied by the quotient of two scales, which is rounded too: halves would go astray.
             let rounded = matches!(self.links.last(), Some(Link::Rounded(_)));
             let last = number + 1 == self.epilogue.steps.len() && !rounded;
-            self.end = End::of(self.network, step.layer).filter(|_| last);
+            self.end = End::of(self.network, step.layer, self.of_8_bits).filter(|_| last);
             if self.end.is_some() {
                 return Some(1);
             }
         }
+        let layer = &self.network[step.layer];
         let dtype = self.network[self.epilogue.product].ty.dtype;
         let function = || unary(self.network, layer).and_then(eltwise);
         let first = step.inputs[0] == Some(x) && self.network[layer.outputs[0]].ty.dtype == dtype;
@@ -248,13 +247,14 @@ fn eltwise(function: Unary) -> Option<Eltwise> {
 }
 
 impl End {
-    /// The end that a layer is.
-    fn of(network: &Network, id: LayerId) -> Option<Self> {
+    /// The end that a layer is, behind products of floats or of 8 bits.
+    fn of(network: &Network, id: LayerId, of_8_bits: bool) -> Option<Self> {
         let layer = &network[id];
         let to = network[layer.outputs[0]].ty.dtype;
         match layer.op.name {
             "QuantizeLinear" => Scheme::of(network, layer).filter(Scheme::is_int).map(Self::Quantized),
-            "Cast" => (matches!(to, DType::Float16 | DType::BFloat16) && stores(to)).then_some(Self::Cast(to)),
+            "Cast" if of_8_bits => (is_short(to) && stores(to)).then_some(Self::Cast(to)),
+            "Cast" => widens(network, layer).then_some(Self::Cast(to)),
             _ => None,
         }
     }

@@ -96,7 +96,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         epilogues(scope).into_iter().filter_map(one).collect::<Vec<_>>()
     };
     let mut found = vec![];
-    if let Some((cast, source)) = cast_before(scope, x).filter(|_| traits.stem) {
+    if let Some((cast, source)) = cast_before(network, x, &[DType::Float32]).filter(|_| traits.stem) {
         found = candidates(source, Some(cast));
     }
     found.extend(candidates(x, None));
@@ -110,13 +110,12 @@ fn epilogues(scope: &Scope) -> Vec<Epilogue> {
     behind(scope, scope.layer().outputs[0], 1, &takes)
 }
 
-/// The Cast from float32 that gives a tensor to this layer alone, and what it casts.
-fn cast_before(scope: &Scope, x: TensorId) -> Option<(LayerId, TensorId)> {
-    let network = scope.network;
+/// The Cast from one of these dtypes that gives a tensor to one layer alone, and what it casts.
+pub fn cast_before(network: &Network, x: TensorId, from: &[DType]) -> Option<(LayerId, TensorId)> {
+    network.sole_user(x)?;
     let (cast, layer) = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast")?;
     let source = layer.inputs.first().copied().flatten()?;
-    let alone = network.sole_user(x) == Some(scope.layer);
-    (alone && network[source].ty.dtype == DType::Float32).then_some((cast, source))
+    from.contains(&network[source].ty.dtype).then_some((cast, source))
 }
 
 /// The activation of a graph that a layer is.

@@ -5,7 +5,6 @@ use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand};
 use crate::providers::cuda::kernels::pointwise::code::{self, Code, element};
 use std::fmt::Write;
-use std::ops::Not;
 
 /// What is done with each number of a product, as code.
 pub struct Behind {
@@ -76,7 +75,7 @@ impl Behind {
         for (at, operand) in operands.iter().enumerate() {
             text += &typedef(&format!("X{}", at + 1), dtype(operand.tensor));
         }
-        let others = Others::new(network, epilogue, &code.outputs);
+        let others = Others::new(epilogue, &code.outputs);
         text += &others.typedefs(dtype);
         _ = writeln!(
             text,
@@ -194,10 +193,10 @@ fn structure(
          return pack(sums, read(at, column));\n    }}",
         if others.is_empty() { "" } else { ", and where they are" },
         fields
-            .chain(others.is_empty().not().then(|| " uint64 at;".into()))
+            .chain((!others.is_empty()).then(|| " uint64 at;".into()))
             .collect::<String>(),
         reads
-            .chain(others.is_empty().not().then(|| " read.at = at;".into()))
+            .chain((!others.is_empty()).then(|| " read.at = at;".into()))
             .collect::<String>(),
         others.packs(),
         others.stored("sums[k]", |number| format!("    others{number}.item[k]")),
@@ -216,13 +215,8 @@ struct Others {
 
 impl Others {
     /// Those of an epilogue whose code gives these tensors.
-    fn new(network: &Network, epilogue: &Epilogue, given: &[TensorId]) -> Self {
+    fn new(epilogue: &Epilogue, given: &[TensorId]) -> Self {
         let tensors = epilogue.others().to_vec();
-        debug_assert!(
-            given
-                .iter()
-                .all(|&t| network[t].ty.shape == network[epilogue.product].ty.shape)
-        );
         let number = |t: &TensorId| tensors.iter().position(|other| other == t).map(|at| at + 1);
         let given = if given.is_empty() {
             vec![None]

@@ -4,6 +4,7 @@ use super::{Found, Operation, stem};
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
+use crate::providers::cuda::kernels::conv::cast_before;
 
 /// What a Quantize layer makes the pixels of, which this product alone reads.
 #[derive(Clone)]
@@ -32,19 +33,14 @@ impl Image {
         // What is padded is zero, which the layers have to agree about.
         let alike = layer.op.name == "QuantizeLinear" && Scheme::of(network, layer) == Some(found.left.scheme);
         let quantized = layer.inputs[0].filter(|_| alike)?;
-        let (layers, tensor) = match widened(network, quantized) {
+        // A Cast to other floats than float32 rounds.
+        let widened = cast_before(network, quantized, &[DType::Float16, DType::BFloat16])
+            .filter(|_| network[quantized].ty.dtype == DType::Float32);
+        let (layers, tensor) = match widened {
             Some((cast, narrow)) => (vec![quantize, cast], narrow),
             None => (vec![quantize], quantized),
         };
         let dtype = network[tensor].ty.dtype;
         Some(Self { layers, tensor, dtype })
     }
-}
-
-/// The Cast of 16 bits that gives a tensor to one layer alone, and what it widens.
-fn widened(network: &Network, tensor: TensorId) -> Option<(LayerId, TensorId)> {
-    network.sole_user(tensor)?;
-    let (cast, layer) = network.producer(tensor).filter(|(_, layer)| layer.op.name == "Cast")?;
-    let narrow = layer.inputs.first().copied().flatten()?;
-    matches!(network[narrow].ty.dtype, DType::Float16 | DType::BFloat16).then_some((cast, narrow))
 }

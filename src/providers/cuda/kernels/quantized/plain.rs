@@ -55,12 +55,12 @@ pub fn numbers(of: &Quantized) -> Vec<i32> {
 
 /// Adds what these parameters are in a call.
 pub fn pass(arguments: &mut Arguments, call: &Call, numbers: &[i32]) {
-    call.inputs[1..]
-        .iter()
-        .for_each(|&address| _ = arguments.address(address));
-    call.outputs[1..]
-        .iter()
-        .for_each(|&address| _ = arguments.address(address));
+    for &address in call.inputs[1..].iter() {
+        arguments.address(address);
+    }
+    for &address in call.outputs[1..].iter() {
+        arguments.address(address);
+    }
     if !numbers.is_empty() {
         arguments.fields(numbers);
     }
