@@ -130,9 +130,11 @@ def test_suppression_behind(channels_first: bool, precision: str, tmp_path: Path
     # Places of quarters and scores of 2048ths are the same in fp16; no two scores are equal: one answer is right.
     x[..., :2] = rng.integers(80, 1200, (2, count, 2)) / 4
     x[..., 2:4] = rng.integers(80, 400, (2, count, 2)) / 4
+    x[:, 1, :4] = x[:, 0, :4] * (1, 1, 0.5, 1)  # Half of its neighbour: at the threshold, not above it.
     x[..., 4] = 1
     order = rng.permuted(np.broadcast_to(np.arange(count * classes), (2, count * classes)), axis=1)
-    x[..., 5:] = (order.reshape(2, count, classes) + 2048 - count * classes) / 2048
+    x[..., 5:] = (order.reshape(2, count, classes) + 2047 - count * classes) / 2048
+    x[:, :2, 5:] = np.reshape([[1, 0, 0, 0, 0], [2047 / 2048, 0, 0, 0, 0]], (2, 5))
     x[1, :, 5:] /= 2
     words = dict(nms=dict(confidence=0.4, iou=0.5, max_boxes=most))
     engine = InferenceEngine(Boxes(channels_first).eval(), x.shape, postprocess=words, precision=precision, **CHEAP)

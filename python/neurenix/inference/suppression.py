@@ -22,7 +22,8 @@ class SuppressionLayers:
     """What `postprocess=dict(nms=dict(...))` may say.
 
     - `confidence`: boxes of at least that (above 0, at most 1) count.
-    - `iou`: a box goes where a likelier one of its class covers it by that much, as intersection over union.
+    - `iou`: a box goes where a likelier one of its class covers it by more than that, as intersection over union
+      (`torchvision.ops.nms`; TensorRT's plugin drops a box at that very share too).
     - `max_boxes`: rows of the result; of the boxes that count the best 4,096 are looked at.
     - `classes`: how many the model knows, where the shape of its output does not tell.
 
@@ -68,12 +69,16 @@ class SuppressionLayers:
         best = adder.add("ReduceMax", scores, axes=[2], keepdims=1)
         scores = adder.add("Where", adder.add("Equal", scores, best), scores, adder.constant(0, np.float32))
         _, corners, chances, numbers = adder.plugin(
-            "EfficientNMS_TRT", [boxes, scores], score_threshold=float(self.confidence), iou_threshold=float(self.iou),
+            "EfficientNMS_TRT", [boxes, scores], score_threshold=float(self.confidence), iou_threshold=self._overlap(),
             max_output_boxes=self.max_boxes, background_class=-1, score_activation=0, class_agnostic=0, box_coding=1,
         )  # fmt: skip
         numbers = adder.add("Cast", numbers, to="float32")
         columns = [adder.add("Unsqueeze", one, axes=[2]) for one in (chances, numbers)]
         return adder.add("Concat", corners, *columns, axis=2)
+
+    def _overlap(self) -> float:
+        """The plugin drops a box at its threshold: the next number makes that of what is above `iou` alone."""
+        return float(np.nextafter(np.float32(self.iou), np.float32(2)))
 
     def _apart(self, adder: Adder, name: str, output: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [batch, boxes, 4] and scores [batch, boxes, classes] in float32."""
