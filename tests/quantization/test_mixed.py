@@ -58,6 +58,58 @@ def test_the_layer_with_an_outlier_is_found() -> None:
     exact = get_backend("cpu").optimize_model(network(), **QUICK)
     x = batches(1)[0]
     assert decibels(model(x), exact(x)) > 28
+    kept = get_backend("cpu").optimize_model(
+        network(), precision="int8", calibration=batches(), keep=["conv1"], strict=True, **QUICK
+    )
+    np.testing.assert_array_equal(kept(x), model(x))
+
+
+def layers(model: Any) -> list[str]:
+    return [layer for kernel in model.report()["kernels"] for layer in kernel["layers"]]
+
+
+def test_what_a_node_became_is_kept_by_the_node_s_name() -> None:
+    helper = pytest.importorskip("onnx").helper
+    weights = rng().normal(size=(2, 32, 32)).astype(np.float32)
+    tensors = [pytest.importorskip("onnx").numpy_helper.from_array(w, f"w{at}") for at, w in enumerate(weights)]
+    nodes = [
+        helper.make_node("Gemm", [f"x{at}", f"w{at}"], [f"x{at + 1}"], name=f"node{at}", alpha=2.0) for at in (0, 1)
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [4, 32]) for name in ("x0", "x2")]
+    graph = helper.make_graph(nodes, "gemms", ends[:1], ends[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = [rng().normal(size=(4, 32)).astype(np.float32)]
+    made = get_backend("cpu").optimize_model(model, precision="int8", calibration=data, keep=["node0"], **QUICK)
+    rounded = [layer for layer in layers(made) if "weight.dequantize" in layer]
+    assert rounded and all(layer.startswith("node1") for layer in rounded)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8+bf16", "fp8", "mixed"])
+def test_what_is_to_be_kept_is_in_floats(precision: str) -> None:
+    given = batches() if precision != "fp8" else None
+    budget = {"accuracy_budget": 0} if precision == "mixed" else {}
+    made = get_backend("cpu").optimize_model(
+        network(), precision=precision, calibration=given, keep=["conv1"], verify=False, **budget, **QUICK
+    )
+    rounded = {layer.partition(".weight")[0] for layer in layers(made) if "weight.dequantize" in layer}
+    # Which form is the fastest is for the clock to say.
+    assert rounded == {"conv0", "conv2"} or (precision == "mixed" and not rounded)
+
+
+@pytest.mark.parametrize(
+    ("keep", "precision", "text"),
+    [
+        (["conv7"], "int8", "did you mean 'conv"),
+        (["conv7"], "mixed", "no layer 'conv7' to keep"),
+        ("conv1", "int8", "a list of names"),
+        ([1], "int8", "a list of names"),
+        (["conv1"], "bf16", 'precision="mixed"'),
+    ],
+)
+def test_what_cannot_be_kept(keep: Any, precision: str, text: str) -> None:
+    given = batches() if precision != "bf16" else None
+    with pytest.raises(nx.InvalidArgumentError, match=text):
+        get_backend("cpu").optimize_model(network(), precision=precision, calibration=given, keep=keep, **QUICK)
 
 
 @pytest.mark.parametrize("budget", [1.0, 28.0, 200.0])

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method
     shapes, threads = given_shapes(arguments), arguments.threads
-    network = calibrate(source, calibrator, shapes, accuracy=accuracy, threads=threads)
+    network = calibrate(source, calibrator, shapes, keep=arguments.keep, accuracy=accuracy, threads=threads)
     if calibrator.kept is None:
         raise InvalidArgumentError("the model has no convolution or product with constant weights to quantize")
     cache = calibrator.kept
@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             given = "batches" if "smooth" in accuracy else "None"
             tools = f", accuracy={arguments.accuracy!r}" if accuracy else ""
-            how = f'calibration=nx.quantization.Calibrator({given}, "{target}"){tools}'
+            kept = f", keep={arguments.keep!r}" if arguments.keep else ""
+            how = f'calibration=nx.quantization.Calibrator({given}, "{target}"){tools}{kept}'
             print(f'use it: optimize_model(..., precision="int8", {how})')
     return 0

@@ -115,11 +115,18 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_accuracy(parser: argparse.ArgumentParser) -> None:
-    """Which tools lower the error of 8 bits."""
+    """Which tools lower the error of 8 bits, and what has none."""
     parser.add_argument(
         "--accuracy",
         metavar="TOOL,...",
         help=f"for 8 bits: tools that lower the error, of {', '.join(TOOLS)} (smooth:alpha=0.5 sets a setting)",
+    )
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="for 8 bits: layers, or nodes of the model, to leave in floats",
     )
 
 

@@ -177,6 +177,8 @@ def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
         given["accuracy_budget"] = arguments.accuracy_budget
     if arguments.accuracy is not None:
         given["accuracy"] = arguments.accuracy
+    if arguments.keep:
+        given["keep"] = arguments.keep
     if arguments.calibration_data is not None:
         from neurenix.quantization import EntropyCalibrator
 

@@ -344,6 +344,7 @@ def _check_precision(wanted: Options) -> None:
     for name, value, able in (
         ("calibration", wanted.calibration, QUANTIZED),
         ("accuracy", wanted.accuracy or None, ("int8", "mixed")),
+        ("keep", wanted.keep or None, QUANTIZED),
         ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
         ("metric", wanted.metric, ("mixed",)),
     ):
@@ -376,7 +377,8 @@ def _build_network(
 
         given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
         return mixed(network, wanted, given_batches, profiles, options)
-    made, seen, notes = apply.in_8_bits(network, eight_bits, wanted.calibration, profiles, options, wanted.accuracy)
+    tools, keep = wanted.accuracy, wanted.keep
+    made, seen, notes = apply.in_8_bits(network, eight_bits, wanted.calibration, profiles, options, tools, keep)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})
     if wanted.verify is False or not sample:

@@ -78,6 +78,8 @@ class Options:
     - `accuracy`: for "int8", alone or with 16 bits, and "mixed", with `calibration`, tools that lower the error of 8
       bits: of "equalisation", "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
       (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
+    - `keep`: for 8 bits and "mixed", names of layers, or of nodes of the source model, whose products stay in floating
+      point; `neurenix.quantization.sensitivity` tells which lose most in 8 bits.
     - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or
       the first batches of `calibration`; None for 30. With `metric`, how much less than float32's that may be.
     - `metric`: for "mixed", a function that is given a function from a dict of arrays to a dict of arrays, and gives a
@@ -120,6 +122,7 @@ class Options:
     precision: str = "fp32"
     calibration: Any = None
     accuracy: Accuracy = field(default_factory=Accuracy)
+    keep: tuple[str, ...] = ()
     accuracy_budget: float | None = None
     metric: Callable[[Callable[..., Any]], float] | None = None
     io_dtype: str | None = None
@@ -390,6 +393,12 @@ def _exclude(value: Any) -> dict[str, tuple[str, ...]]:
     return {str(name): tuple(excluded) for name, excluded in value.items()}
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise TypeError(value)
+    return tuple(value)
+
+
 def _plugins(value: Any) -> tuple[Plugin, ...]:
     if isinstance(value, Mapping):
         return tuple(_named(name, cls) for name, cls in value.items())
@@ -437,6 +446,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "precision": (", ".join(WORDS), _precision),
     "calibration": ("a Calibrator, batches, or a path to such", lambda value: value),
     "accuracy": ("names of tools, or a dict from such to settings", read_accuracy),
+    "keep": ("a list of names of layers", _names),
     "accuracy_budget": ("a number that is not negative, or None", _or_none(_number)),
     "metric": ("a function, or None", _or_none(_callable)),
     "io_dtype": (", ".join([*IO_DTYPES, "or None"]), _or_none(_io_dtype)),

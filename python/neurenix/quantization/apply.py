@@ -40,9 +40,11 @@ def in_8_bits(
     profiles: Sequence[Any],
     options: Mapping[str, Any],
     accuracy: Accuracy = NO_TOOLS,
+    keep: Sequence[str] = (),
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """The network with Quantize and Dequantize layers, batches that verification may look at, and what the report says
-    of the tools of `accuracy` and of what is faster in floats.
+    of the tools of `accuracy` and of what is faster in floats. `keep`: names of layers, or of nodes of the source
+    model, that stay in floating point.
 
     One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8"
     where nothing multiplies in it, the weights alone are quantized, with a warning. Raises `UnsupportedError` with
@@ -52,20 +54,17 @@ def in_8_bits(
 
     first = options["providers"][0]
     if precision == "fp8":
-        return _in_fp8(network, calibration, profiles, options)
+        return _in_fp8(network, calibration, profiles, options, keep)
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
     if is_explicit(network):
-        if calibration is not None:
-            LOG.warning(
-                "the model is quantized already: `calibration` is not used%s", ", nor is `accuracy`" * bool(accuracy)
-            )
+        _tell_unused(("calibration", calibration is not None), ("accuracy", accuracy), ("keep", keep))
         return network, [], []
     if calibration is None:
         _fall_back(WITHOUT, "give calibration=", options)
-        return quantize_weights(network, refittable=options["refittable"]), [], []
-    return _calibrated(network, calibrator(calibration), profiles, options, "int8", accuracy)
+        return quantize_weights(network, keep, refittable=options["refittable"]), [], []
+    return _calibrated(network, calibrator(calibration), profiles, options, "int8", accuracy, keep)
 
 
 def _calibrated(
@@ -75,9 +74,10 @@ def _calibrated(
     options: Mapping[str, Any],
     dtype: str,
     accuracy: Accuracy = NO_TOOLS,
+    keep: Sequence[str] = (),
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, by the ranges that a calibrator finds."""
-    found = found_ranges(network, given, options, accuracy=accuracy)
+    found = found_ranges(network, given, options, keep, accuracy=accuracy)
     seen = [as_called(batch, options) for batch in given.seen]
     slower, notes = slower_in_8_bits(found, seen, profiles, options, dtype)
     if found.ranges and options["strict"]:
@@ -87,7 +87,7 @@ def _calibrated(
 
 
 def _in_fp8(
-    network: Network, calibration: Any, profiles: Sequence[Any], options: Mapping[str, Any]
+    network: Network, calibration: Any, profiles: Sequence[Any], options: Mapping[str, Any], keep: Sequence[str]
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, for floats of 8 bits."""
     from neurenix.hardware.options import has_fp8
@@ -97,16 +97,26 @@ def _in_fp8(
     if is_explicit(network):
         if not multiplies:
             _fall_back(EXPLICIT.format(reason=reason), 'take precision="int8", or "bf16"', options)
+        _tell_unused(("calibration", calibration is not None), ("keep", keep))
         return network, [], []
     # Floats of 8 bits reach far: the greatest magnitude costs no digits.
     given = None if calibration is None else calibrator(calibration, "minmax")
     if given is not None and multiplies:
-        return _calibrated(network, given, profiles, options, "float8_e4m3fn")
+        return _calibrated(network, given, profiles, options, "float8_e4m3fn", keep=keep)
     hint = "give calibration=" if multiplies else 'take precision="int8" with calibration=, or "bf16"'
     _fall_back(FLOATS.format(reason=reason), hint, options)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
-    return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen, []
+    made = quantize_weights(network, keep, dtype="float8_e4m3fn", refittable=options["refittable"])
+    return made, seen, []
+
+
+def _tell_unused(*options: tuple[str, Any]) -> None:
+    """Warns of what was given for a model that says itself what is quantized."""
+    given = [f"`{name}`" for name, value in options if value]
+    if given:
+        unused = " and ".join(given)
+        LOG.warning("the model is quantized already: %s %s not used", unused, "is" if len(given) == 1 else "are")
 
 
 def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:

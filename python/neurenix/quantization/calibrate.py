@@ -63,7 +63,7 @@ def calibrate(
     """
     asked = accuracy_tools.read(accuracy)
     network, options = float_network(model, input_shapes, threads)
-    return found_ranges(network, calibrator(data, method), options, keep, accuracy=asked).quantized(keep)
+    return found_ranges(network, calibrator(data, method), options, keep, accuracy=asked).quantized()
 
 
 def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[Network, Any]:
@@ -124,6 +124,8 @@ class Calibrated(NamedTuple):
     tools: Tools | None
     #: Whether there are no zero points, and biases stay floats: TensorRT takes nothing else.
     symmetric: bool
+    #: Products that stay in floats, whatever else is kept.
+    keep: tuple[str, ...] = ()
 
     def quantized(
         self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False, dtype: str = "int8"
@@ -132,17 +134,19 @@ class Calibrated(NamedTuple):
         several engines. `dtype`: "int8", or "float8_e4m3fn"."""
         if not self.ranges:
             return self.full
-        made = self.full.quantized(self.ranges, list(keep), dtype, refittable, self.symmetric)
+        made = self.full.quantized(self.ranges, [*self.keep, *keep], dtype, refittable, self.symmetric)
         return made if self.tools is None else self.tools.corrected(made, rough)
 
     def residuals_in_floats(self, keep: Sequence[str] = ()) -> list[str]:
         """The sums of residuals that int8 would round by too much, and which stay in floats in `quantized`, by name."""
-        return self.full.residuals_in_floats(self.ranges, list(keep), self.symmetric) if self.ranges else []
+        kept = [*self.keep, *keep]
+        return self.full.residuals_in_floats(self.ranges, kept, self.symmetric) if self.ranges else []
 
     def notes(self, keep: Sequence[str] = (), dtype: str = "int8") -> list[str]:
         """What the report says of the tools, and of residuals in int8 if products that `keep` names stay in floats."""
         told = [] if self.tools is None else list(self.tools.notes)
-        branches = [name for _, name, _, role in self.full.quantization_points(list(keep)) if role == "branch"]
+        points = self.full.quantization_points([*self.keep, *keep])
+        branches = [name for _, name, _, role in points if role == "branch"]
         if dtype != "int8" or not self.ranges or not branches:
             return told
         whole = self.residuals_in_floats(keep)
@@ -180,7 +184,7 @@ def found_ranges(
             raise UnsupportedError(UNQUANTIZED, hint=HINT)
         LOG.warning("%s; %s", UNQUANTIZED, HINT)
         given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
-        return Calibrated(full, {}, None, symmetric)
+        return Calibrated(full, {}, None, symmetric, tuple(keep))
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
@@ -194,7 +198,7 @@ def found_ranges(
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare, residuals=of["residual"])
     least = {name: 0.0 if name in of["branch"] else NOTHING for name in levels}
     magnitudes = {name.removesuffix(suffix): most or least[name] for name, most in ranges.items()}
-    return Calibrated(full, magnitudes, tools, symmetric)
+    return Calibrated(full, magnitudes, tools, symmetric, tuple(keep))
 
 
 def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accuracy: Accuracy) -> Tools:

@@ -104,7 +104,7 @@ def mixed(
             "the model says itself what is quantized: there is nothing to mix", hint='take precision="int8"'
         )
     given = calibrator(wanted.calibration)
-    calibrated = found_ranges(network, given, options, search=True, accuracy=wanted.accuracy)
+    calibrated = found_ranges(network, given, options, wanted.keep, search=True, accuracy=wanted.accuracy)
     batches = list(sample) or [as_called(batch, options) for batch in given.seen]
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")

@@ -98,14 +98,15 @@ class _Search:
         dtype: str,
         keep: Collection[str],
     ) -> None:
-        self._found, self._profiles, self._dtype, self._keep = found, list(profiles), dtype, keep
+        self._found, self._profiles, self._dtype = found, list(profiles), dtype
+        self._keep = {*found.keep, *keep}
         self._options = {**options, "verify": False, "refittable": False, "samples": []}
         self._batches = batches
         self._batch: dict[str, Array] = {}
-        self._names = [name for name in products(found.full) if name not in keep]
+        self._names = products(found.full, self._keep)
         how = [options.get(name) for name in TIMED_WITH]
         whole = found.residuals_in_floats(sorted(keep)) if dtype == "int8" else []
-        about = [found.full.dump(), sorted(found.ranges), whole, self._profiles, dtype, sorted(keep), how]
+        about = [found.full.dump(), sorted(found.ranges), whole, self._profiles, dtype, sorted(self._keep), how]
         self._digest = f"region benchmark {hashlib.sha256(repr(about).encode()).hexdigest()[:32]} "
 
     def run(self) -> tuple[Collection[str], list[str]]:

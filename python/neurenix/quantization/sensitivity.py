@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neurenix import _native
@@ -47,10 +47,13 @@ def sensitivity(
     return losses(found, Reference(network, given.seen, [], options), [], options)
 
 
-def products(network: Network) -> list[str]:
-    """The layers of a network that get 8 bits, by name."""
+def products(network: Network, keep: Collection[str] = ()) -> list[str]:
+    """The layers of a network that get 8 bits, by name, but for those that `keep` names, or the nodes that they come
+    from."""
     names = []
     for layer in network.layers:
+        if layer.name in keep or not set(layer.sources).isdisjoint(keep):
+            continue
         weights = layer.inputs[1] if len(layer.inputs) > 1 else None
         if layer.op in PRODUCTS and weights is not None and weights.numpy() is not None:
             names.append(layer.name)
@@ -65,7 +68,7 @@ def losses(
     rough: bool = False,
 ) -> list[LayerLoss]:
     """As `sensitivity`, for a network that is calibrated. `rough`: biases are not corrected."""
-    names = products(calibrated.full)
+    names = products(calibrated.full, calibrated.keep)
     found = []
     for name in names:
         alone = calibrated.quantized([other for other in names if other != name], rough=rough)
