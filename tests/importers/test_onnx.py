@@ -317,6 +317,7 @@ def test_an_error_names_the_node() -> None:
     assert caught.value.layer == "Add_0 (Add) of float32[2, 3, 4, 4], float32[5]"
 
 
+@pytest.mark.exclusive
 def test_a_large_model_is_imported_in_no_time() -> None:
     rng = np.random.default_rng(0)
     weights = [numpy_helper.from_array(rng.random((512, 512, 3, 3), np.float32), f"w{i}") for i in range(10)]

@@ -17,6 +17,8 @@ from neurenix.quantization.compare import Ratios
 
 SHAPE = ("n", 4, 512, 512)
 SHAPES = {"x": ((1, 4, 512, 512), (2, 4, 512, 512), (4, 4, 512, 512))}
+#: They time kernels.
+pytestmark = pytest.mark.exclusive
 EIGHT_BITS = pytest.mark.skipif(not has_int8("cpu"), reason="this processor does not multiply in 8 bits")
 
 

@@ -105,6 +105,7 @@ def with_delay(repository: Path, microseconds: int) -> Path:
     return folder
 
 
+@pytest.mark.exclusive
 def test_a_request_alone_does_not_wait(start: Start, repository: Path) -> None:
     server = start(f"mlp={with_delay(repository, 200_000)}")
     for _ in range(3):
@@ -146,6 +147,7 @@ def test_priorities(start: Start, repository: Path) -> None:
     assert rows == [1, 11, 13, 10, 9, 12]
 
 
+@pytest.mark.exclusive
 def test_deadlines(start: Start, repository: Path) -> None:
     server = start(repository / "mlp")
     with ThreadPoolExecutor(1) as pool:

@@ -296,6 +296,7 @@ def test_compressed_bodies_are_refused(server: Server) -> None:
     assert ask(server, "POST", INFER, b"x", {"Content-Encoding": "gzip"}).status == 415
 
 
+@pytest.mark.exclusive
 def test_a_slow_client_is_sent_away_and_hinders_nobody(server: Server) -> None:
     host, port = str(server.http).removeprefix("http://").split(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(20)]

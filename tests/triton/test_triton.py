@@ -162,6 +162,7 @@ def test_unloading_gives_memory_back(
     assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[0] < 60_000, (sizes, loaded)
 
 
+@pytest.mark.exclusive
 def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_end(
     environment: Path, backends: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> None:
