@@ -76,8 +76,8 @@ class Options:
     - `calibration`: for 8 bits and "mixed", a `neurenix.quantization.Calibrator`, or batches on which tensors'
       ranges are found: a batch as for `sample`, an iterable of such (a DataLoader), a folder of images, .npy or .npz.
     - `accuracy`: for "int8", alone or with 16 bits, and "mixed", with `calibration`, tools that lower the error of 8
-      bits: of "equalisation", "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
-      (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
+      bits: of "equalisation", "smooth", "per_token" (which wants no calibration), "gptq" and "bias_correction" those
+      to use, or a dict from names to settings (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
     - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or
       the first batches of `calibration`; None for 30. With `metric`, how much less than float32's that may be.
     - `metric`: for "mixed", a function that is given a function from a dict of arrays to a dict of arrays, and gives a
