@@ -5,8 +5,8 @@
 Networks with a planted outlier (benchmarks/planted.py), two small ones that are trained here on scikit-learn's digits,
 RapidOCR's detector with its own weights, and torchvision's ResNet-50 with random weights whose BatchNorms are settled.
 Ranges are those of the entropy calibrator on the first batches; the signal-to-noise ratios are those of fresh batches.
-Prints tables and writes benchmarks/results/accuracy_tools.json, where networks that are not asked for keep what an
-earlier run found. Needs scikit-learn, torch, torchvision, onnx and rapidocr-onnxruntime.
+Prints tables and writes benchmarks/results/accuracy_tools.json, where networks and rows that are not asked for keep
+what an earlier run found. Needs scikit-learn, torch, torchvision, onnx and rapidocr-onnxruntime.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from benchmarks import measure
 from benchmarks.planted import PLANTED
 from neurenix import quantization
 from neurenix.hardware import get_backend
-from neurenix.quantization.accuracy import TOOLS
+from neurenix.quantization.accuracy import PER_TOKEN, TOOLS
 
 Array = np.ndarray[Any, Any]
+#: The tools of tensors that have one scale.
+ONE_SCALE = tuple(tool for tool in TOOLS if tool != PER_TOKEN)
 #: Each row: the tools.
 ROWS: dict[str, tuple[str, ...]] = {
     "none": (),
     **{tool: (tool,) for tool in TOOLS},
+    "smooth, per_token": ("smooth", "per_token"),
     "smooth, gptq, bias_correction": ("smooth", "gptq", "bias_correction"),
-    "all": TOOLS,
+    "all": ONE_SCALE,
+    "all, per_token": TOOLS,
 }
 #: Networks of which the loss of each layer is measured.
 BY_LAYER = ("planted: equalisation", "planted: smooth", "digits: resnet", "digits: transformer")
@@ -129,28 +133,30 @@ def decibels(got: Sequence[Array], want: Sequence[Array]) -> float:
     return 10 * float(np.log10(signal / max(noise, 1e-300)))
 
 
-def one(name: str, case: Case, threads: int) -> dict[str, Any]:
-    """Each row for one network, and its layers."""
+def one(name: str, case: Case, threads: int, rows: Sequence[str], found: dict[str, Any]) -> dict[str, Any]:
+    """These rows for one network, beside those that are there; and its layers, with all rows."""
     backend = get_backend("cpu")
 
     def answers(model: Any) -> list[Array]:
         return [np.asarray(model(x)) for x in case.fresh]
 
     want = answers(backend.optimize_model(case.model, case.shape, threads=threads, **QUICK))
-    found: dict[str, Any] = {"rows": {}}
-    for row, tools in ROWS.items():
+    known = found.setdefault("rows", {})
+    for row in rows:
+        tools = ROWS[row]
         begin = time.perf_counter()
         model = backend.optimize_model(
             case.model, case.shape, "int8", calibration=case.calibration, accuracy=tools, threads=threads, **QUICK
         )
         seconds = time.perf_counter() - begin
-        found["rows"][row] = {
+        known[row] = {
             "db": round(decibels(answers(model), want), 2),
             "build_s": round(seconds, 1),
-            "notes": [note for note in model.report()["notes"] if note.startswith("accuracy: ")],
+            "notes": [note for note in model.report()["notes"] if note.startswith(("accuracy: ", "int8: per_token"))],
         }
-        print(f"{name:24} {row:32} {found['rows'][row]}", flush=True)
-    if name in BY_LAYER:
+        print(f"{name:24} {row:32} {known[row]}", flush=True)
+    found["rows"] = {row: known[row] for row in ROWS if row in known}
+    if name in BY_LAYER and list(rows) == list(ROWS):
         losses = {
             row: quantization.sensitivity(case.model, case.calibration, case.shape, accuracy=ROWS[row], threads=threads)
             for row in ("none", "all")
@@ -166,12 +172,13 @@ def main() -> None:
     names = ("planted", "digits", "rapidocr_det", "resnet50")
     parser = measure.parser(__doc__ or "")
     parser.add_argument("--networks", nargs="+", default=list(names), choices=names)
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
     options = parser.parse_args()
     target = measure.RESULTS / "accuracy_tools.json"
     results = json.loads(target.read_text())["results"] if target.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for name, make in cases(options.networks, Path(folder)).items():
-            results[name] = one(name, make(), options.threads)
+            results[name] = one(name, make(), options.threads, options.rows, results.get(name, {}))
             # What was found is kept where a later network is not waited for.
             target = measure.write("accuracy_tools", results, {"method": "entropy"})
     print(target)

@@ -37,6 +37,14 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mse, bias_correction": ("int8", "mse", {"accuracy": ("bias_correction",)}),
     "minmax, gptq, bias_correction": ("int8", "minmax", {"accuracy": ("gptq", "bias_correction")}),
     "minmax, smooth, gptq, bias_correction": ("int8", "minmax", {"accuracy": ("smooth", "gptq", "bias_correction")}),
+    # A scale for each token of what matrix products read, which no calibration finds; convolutions stay in float32.
+    "per_token": ("int8", "", {"accuracy": ("per_token",)}),
+    "minmax, smooth, per_token": ("int8", "minmax", {"accuracy": ("smooth", "per_token")}),
+    "minmax, smooth, per_token, gptq, bias_correction": (
+        "int8",
+        "minmax",
+        {"accuracy": ("smooth", "per_token", "gptq", "bias_correction")},
+    ),
     # The layers that lose most alone stay in float32.
     "mse, 14 layers kept": ("int8", "mse", {"keep": 14}),
     "minmax, 4 layers kept": ("int8", "minmax", {"keep": 4}),

@@ -48,6 +48,27 @@ def channels_of_a_norm() -> Planted:
     return network, lambda random: random.normal(size=(8, 32, 64)).astype(np.float32)
 
 
+def tokens_of_other_magnitudes() -> Planted:
+    """Two products of tokens, one of sixteen of which is 100 times as large as the others: one scale of 8 bits for all
+    leaves the others next to nothing. A LayerNormalization behind them makes all count alike."""
+    random, network = np.random.default_rng(16), nx.Network("tokens_of_other_magnitudes")
+    x = network.add_input("x", np.float32, (8, 32, 64))
+    inner = _constant(network, "inner", random.normal(size=(64, 256)) / 8)
+    x = network.add_layer("MatMul", [x, inner], {}, name="up")[0]
+    x = network.add_layer("Gelu", [x], {}, name="gelu")[0]
+    outer = _constant(network, "outer", random.normal(size=(256, 64)) / 16)
+    x = network.add_layer("MatMul", [x, outer], {}, name="down")[0]
+    given = [x, _constant(network, "scale", np.ones(64)), _constant(network, "shift", np.zeros(64))]
+    network.mark_output(network.add_layer("LayerNormalization", given, {"axis": -1}, name="norm")[0], "y")
+
+    def draw(random: np.random.Generator) -> Array:
+        x = random.normal(size=(8, 32, 64))
+        x[:, random.permutation(32)[:2]] *= 100
+        return x.astype(np.float32)
+
+    return network, draw
+
+
 def channels_of_a_depthwise() -> Planted:
     """A depthwise convolution that reads channels of up to 100 times each other's range, behind a HardSwish, which no
     factor passes: one scale of 8 bits for all leaves little for most of them."""
@@ -118,6 +139,7 @@ def _convolution(network: nx.Network, x: nx.Tensor, weights: Array, name: str, r
 PLANTED: dict[str, Callable[[], Planted]] = {
     "equalisation": channel_of_weights,
     "smooth": channels_of_a_norm,
+    "per_token": tokens_of_other_magnitudes,
     "smooth, depthwise": channels_of_a_depthwise,
     "gptq": weights_of_one_input,
     "bias_correction": weight_of_each_output,

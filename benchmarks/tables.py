@@ -175,9 +175,12 @@ def exceptions() -> str:
 def accuracy_tools() -> str:
     """What the tools of neurenix.quantization.accuracy gain."""
     results = record("accuracy_tools")["results"]
-    rows = list(next(iter(results.values()))["rows"])
-    cells = ([name, *(f"{found['rows'][row]['db']:.1f}" for row in rows)] for name, found in results.items())
-    return table(["network", *rows], cells)
+    rows = list(max((found["rows"] for found in results.values()), key=len))
+
+    def cell(found: dict[str, Any], row: str) -> str:
+        return f"{found['rows'][row]['db']:.1f}" if row in found["rows"] else "not run"
+
+    return table(["network", *rows], ([name, *(cell(found, row) for row in rows)] for name, found in results.items()))
 
 
 def accuracy_layers() -> str:

@@ -369,8 +369,11 @@ impl Network {
     /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
     /// "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
     /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights;
-    /// with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it.
-    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false, symmetric = false))]
+    /// with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it. The matrix products
+    /// that `per_token` names, which take no part in the ranges, find a scale for each token at each call.
+    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false, symmetric = false,
+                        per_token = vec![]))]
+    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     fn quantized(
         &self,
         py: Python<'_>,
@@ -379,15 +382,16 @@ impl Network {
         weights: &str,
         refittable: bool,
         symmetric: bool,
+        per_token: Vec<String>,
     ) -> PyResult<Self> {
         let mut inner = self.inner.clone();
-        let keep = keep.into_iter().collect();
+        let (keep, per_token) = (keep.into_iter().collect(), per_token.into_iter().collect());
         let dtypes = precision::Dtypes {
             weights: DType::parse(weights)?,
             symmetric,
         };
         calls::interruptible(py, || {
-            precision::place(&mut inner, ranges.as_ref(), dtypes, &keep)?;
+            precision::place(&mut inner, ranges.as_ref(), dtypes, &keep, &per_token)?;
             if refittable {
                 precision::unfold(&mut inner)?;
             }

@@ -2,7 +2,7 @@
 
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::{Layer, Network};
+use crate::network::{Layer, Network, TensorId};
 
 /// How a tensor of 8 bits stands for numbers: `scale * (q - zero)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,4 +78,22 @@ impl Scheme {
         let [low, high] = self.limits();
         ((low - self.zero) as f32, (high - self.zero) as f32)
     }
+}
+
+/// The scales of a DequantizeLinear layer that stands for int8 by a scale for each token, which another layer finds at each call.
+pub fn scales_of_tokens(network: &Network, layer: &Layer) -> Option<TensorId> {
+    let (x, scales) = (
+        layer.inputs.first().copied().flatten()?,
+        layer.inputs.get(1).copied().flatten()?,
+    );
+    let zero = layer.inputs.get(2).copied().flatten();
+    let (ty, of_tokens) = (&network[x].ty, &network[scales].ty);
+    let (_, tokens) = ty.shape.split_last()?;
+    let each = of_tokens
+        .shape
+        .split_last()
+        .is_some_and(|(one, others)| one.is(1) && others == tokens);
+    let dtypes = ty.dtype == DType::Int8 && of_tokens.dtype == DType::Float32;
+    let found = layer.op.name == "DequantizeLinear" && dtypes && zero.is_none() && network[scales].constant().is_none();
+    (found && each).then_some(scales)
 }

@@ -5,7 +5,7 @@ use super::matching::{input, is_constant};
 use crate::network::dtype::DType;
 use crate::network::op::Movement;
 use crate::network::ops::resize;
-use crate::network::quantization::Scheme;
+use crate::network::quantization::{Scheme, scales_of_tokens};
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +19,8 @@ pub const EIGHT_BITS: [DType; 3] = [DType::Int8, DType::UInt8, DType::Float8E4M3
 enum Origin {
     /// A Dequantize layer of 8 bits, perhaps through what moves or picks elements; of one scale, if that is known.
     Stored(Option<Scheme>),
+    /// A Dequantize layer with a scale for each token.
+    Tokens,
     /// A product of such tensors, perhaps through pointwise layers.
     Product,
 }
@@ -62,13 +64,17 @@ impl Search<'_> {
         let network = self.network;
         if layer.op.name == "DequantizeLinear" {
             let stored = self.dtypes.contains(&network[input(layer, 0)?].ty.dtype);
+            if stored && scales_of_tokens(network, layer).is_some() {
+                return Some(Origin::Tokens);
+            }
             return stored.then(|| Origin::Stored(Scheme::of(network, layer)));
         }
         if PRODUCTS.contains(&layer.op.name) {
             let known = |at: usize| matches!(input(layer, at).and_then(|t| self.of(t)), Some(Origin::Stored(Some(_))));
             // Weights may have a scale for each channel.
             let weights = || input(layer, 1).is_some_and(|weights| is_numbers(network, weights));
-            return (known(0) && (known(1) || weights())).then_some(Origin::Product);
+            let of_tokens = matches!(input(layer, 0).and_then(|t| self.of(t)), Some(Origin::Tokens)) && weights();
+            return (of_tokens || known(0) && (known(1) || weights())).then_some(Origin::Product);
         }
         if layer.outputs.len() != 1 {
             return None;
@@ -80,6 +86,7 @@ impl Search<'_> {
             return match self.of(input(layer, 0)?)? {
                 stored @ Origin::Stored(_) => Some(stored),
                 Origin::Product => self.is_quantized(layer).then_some(Origin::Product),
+                Origin::Tokens => None,
             };
         }
         (layer.op.pointwise.is_some() && self.all_known(layer)).then_some(Origin::Product)
@@ -99,7 +106,7 @@ impl Search<'_> {
         let parts: Vec<Origin> = parts.collect::<Option<_>>()?;
         let schemes = parts.iter().map(|part| match part {
             Origin::Stored(scheme) => *scheme,
-            Origin::Product => None,
+            Origin::Product | Origin::Tokens => None,
         });
         let schemes: Option<Vec<Scheme>> = schemes.collect();
         match schemes.as_deref() {

@@ -3,6 +3,7 @@
 mod guard;
 pub mod histogram;
 mod least;
+mod per_token;
 pub mod place;
 pub mod points;
 mod shared;

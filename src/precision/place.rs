@@ -1,6 +1,7 @@
 //! Writes Quantize and Dequantize layers around products.
 
 use super::guard;
+use super::per_token;
 use super::points::{Point, Role, channel_axis, integers, points};
 use super::shared::{self, Extent};
 use crate::error::{Error, Result};
@@ -53,18 +54,26 @@ fn most(dtype: DType) -> f64 {
 /// so do layers that `keep` names.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
-/// that fold, so that other weights get others.
+/// that fold, so that other weights get others. Matrix products that `per_token` names find a scale for each token at each call, and
+/// need no range.
 ///
 /// # Errors
 /// If a tensor has no range, or one that is not finite; if weights can't have the dtype.
-pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, keep: &HashSet<String>) -> Result<()> {
+pub fn place(
+    network: &mut Network,
+    ranges: Option<&Ranges>,
+    dtypes: Dtypes,
+    keep: &HashSet<String>,
+    per_token: &HashSet<String>,
+) -> Result<()> {
     let weights = dtypes.weights;
     if !matches!(weights, DType::Int8 | DType::Float8E4M3FN) {
         return Err(Error::unsupported("weights can't be quantized so")
             .expected("int8 or float8_e4m3fn")
             .got(weights.name()));
     }
-    let decided = decided(network, ranges, dtypes, keep)?;
+    let others = keep.union(per_token).cloned().collect();
+    let decided = decided(network, ranges, dtypes, &others)?;
     let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
     let mut readers: Vec<LayerId> = vec![];
     for (point, extent) in decided.points.iter().zip(decided.extents) {
@@ -96,6 +105,7 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
         let change = rewritten(network, id, dtypes, &quantized)?;
         change.apply(network);
     }
+    per_token::place(network, per_token, keep)?;
     (fold_constants::PASS.apply)(network, &Settings::default())?;
     network.verify()
 }
@@ -244,7 +254,7 @@ const MOST_IN_32_BITS: f64 = 2_147_483_520.0;
 
 /// Weights in a dtype with a scale for each channel, dequantized; and the scale. It is so great that 32 bits hold the bias in the scale
 /// of the products, which is given with that of the input: of a channel with next to no weights the bias is what counts.
-fn in_8_bits(
+pub(super) fn in_8_bits(
     patch: &mut Patch,
     name: &str,
     weights: Option<TensorId>,
@@ -347,6 +357,10 @@ mod tests {
         }
     }
 
+    fn placed(network: &mut Network, ranges: Option<&Ranges>, weights: DType) -> Result<()> {
+        place(network, ranges, asymmetric(weights), &HashSet::new(), &HashSet::new())
+    }
+
     /// Of inputs that are about 1, and of what they become.
     fn ranges(network: &Network) -> Ranges {
         let found = points(network, &HashSet::new()).unwrap();
@@ -372,7 +386,7 @@ mod tests {
         let (mut g, before) = graph();
         let ranges = ranges(&g.network);
         assert_eq!(ranges.len(), 2);
-        place(&mut g.network, Some(&ranges), asymmetric(DType::Int8), &HashSet::new()).unwrap();
+        placed(&mut g.network, Some(&ranges), DType::Int8).unwrap();
         let dtypes = |op: &str| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
             layers
@@ -394,7 +408,7 @@ mod tests {
             weights: DType::Int8,
             symmetric: true,
         };
-        place(&mut g.network, Some(&ranges), dtypes, &HashSet::new()).unwrap();
+        place(&mut g.network, Some(&ranges), dtypes, &HashSet::new(), &HashSet::new()).unwrap();
         let stored = g
             .network
             .layers()
@@ -408,7 +422,14 @@ mod tests {
     fn weights_alone_keep_how_they_were_made() {
         for (dtype, within) in [(DType::Int8, 0.02), (DType::Float8E4M3FN, 0.1)] {
             let (mut g, before) = graph();
-            place(&mut g.network, None, asymmetric(dtype), &HashSet::new()).unwrap();
+            place(
+                &mut g.network,
+                None,
+                asymmetric(dtype),
+                &HashSet::new(),
+                &HashSet::new(),
+            )
+            .unwrap();
             assert!(g.network.layers().all(|(_, layer)| layer.op.name != "QuantizeLinear"));
             assert_same_within(&before, &g.network, within);
             let conv = g.network.layers().find(|(_, layer)| layer.op.name == "Conv").unwrap().1;
@@ -425,7 +446,7 @@ mod tests {
     #[test]
     fn dtypes_that_weights_can_not_have_are_refused() {
         let (mut g, _) = graph();
-        let refused = place(&mut g.network, None, asymmetric(DType::Int16), &HashSet::new());
+        let refused = placed(&mut g.network, None, DType::Int16);
         assert!(refused.unwrap_err().to_string().contains("float8_e4m3fn"));
     }
 
@@ -442,13 +463,7 @@ mod tests {
         let before = g.network.clone();
         let found = points(&g.network, &HashSet::new()).unwrap();
         let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 40.0)).collect();
-        place(
-            &mut g.network,
-            Some(&ranges),
-            asymmetric(DType::Float8E4M3FN),
-            &HashSet::new(),
-        )
-        .unwrap();
+        placed(&mut g.network, Some(&ranges), DType::Float8E4M3FN).unwrap();
         let quantized = |op: &str, at: usize| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
             let tensors = layers.map(|(_, layer)| [layer.inputs[0].unwrap(), layer.outputs[0]][at]);
@@ -462,12 +477,7 @@ mod tests {
     #[test]
     fn a_cache_of_another_network_is_refused() {
         let (mut g, _) = graph();
-        let refused = place(
-            &mut g.network,
-            Some(&Ranges::new()),
-            asymmetric(DType::Int8),
-            &HashSet::new(),
-        );
+        let refused = placed(&mut g.network, Some(&Ranges::new()), DType::Int8);
         assert!(refused.unwrap_err().to_string().contains("another"));
     }
 }

@@ -135,7 +135,7 @@ pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result
     Ok(points)
 }
 
-fn is_kept(layer: &Layer, keep: &HashSet<String>) -> bool {
+pub(super) fn is_kept(layer: &Layer, keep: &HashSet<String>) -> bool {
     keep.contains(&layer.name) || layer.sources.iter().any(|source| keep.contains(source))
 }
 

@@ -81,7 +81,7 @@ mod tests {
             weights: DType::Int8,
             symmetric: false,
         };
-        place(&mut g.network, None, dtypes, &HashSet::new()).unwrap();
+        place(&mut g.network, None, dtypes, &HashSet::new(), &HashSet::new()).unwrap();
         let folded = g.network.clone();
         unfold(&mut g.network).unwrap();
         let uses = |network: &Network| -> usize {

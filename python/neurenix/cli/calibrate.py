@@ -11,7 +11,7 @@ from neurenix.cli.common import add_accuracy, add_json, count, given_shapes, wri
 from neurenix.cli.models import add_model, load_given
 from neurenix.errors import InvalidArgumentError
 from neurenix.quantization import CalibrationCache, calibrate, to_onnx
-from neurenix.quantization.accuracy import OF_WEIGHTS, read
+from neurenix.quantization.accuracy import OF_WEIGHTS, PER_TOKEN, read
 from neurenix.quantization.cache import METHODS, check_writable
 from neurenix.quantization.calibrators import Calibrator
 
@@ -63,22 +63,29 @@ def run(arguments: argparse.Namespace) -> int:
     calibrator.method = arguments.method
     shapes, threads = given_shapes(arguments), arguments.threads
     network = calibrate(source, calibrator, shapes, keep=arguments.keep, accuracy=accuracy, threads=threads)
-    if calibrator.kept is None:
-        raise InvalidArgumentError("the model has no convolution or product with constant weights to quantize")
     cache = calibrator.kept
+    if cache is None and PER_TOKEN not in accuracy:
+        raise InvalidArgumentError("the model has no convolution or product with constant weights to quantize")
+    if cache is None and arguments.onnx is None:
+        raise InvalidArgumentError(
+            "every product has a scale for each token, and a cache would hold no range",
+            hint="add --onnx FILE, or take neurenix export --precision int8 --accuracy per_token without data",
+        )
     if arguments.onnx is not None:
         to_onnx(network, arguments.onnx)
-    cache.write(target)
+    if cache is not None:
+        cache.write(target)
     content: dict[str, Any] = {
         "model": arguments.model,
-        "output": str(target),
+        "output": None if cache is None else str(target),
         "method": arguments.method,
         "accuracy": list(accuracy.tools),
         "onnx": arguments.onnx,
-        "tensors": cache.ranges,
+        "tensors": {} if cache is None else cache.ranges,
     }
     if not write_json(arguments.json, content):
-        print(f"{target}: the ranges of {len(cache.ranges)} tensors by {arguments.method}")
+        if cache is not None:
+            print(f"{target}: the ranges of {len(cache.ranges)} tensors by {arguments.method}")
         if arguments.onnx is not None:
             print(f"{arguments.onnx}: the quantized model")
         else:

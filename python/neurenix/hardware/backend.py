@@ -354,7 +354,7 @@ def _check_precision(wanted: Options) -> None:
                 expected=" or ".join(f'precision="{word}"' for word in able),
                 got=repr(wanted.precision),
             )
-    if wanted.accuracy and wanted.calibration is None:
+    if wanted.accuracy.needs_calibration and wanted.calibration is None:
         raise InvalidArgumentError("`accuracy` goes with a calibration, and there is none", hint="give calibration=")
 
 

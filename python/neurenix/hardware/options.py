@@ -76,8 +76,8 @@ class Options:
     - `calibration`: for 8 bits and "mixed", a `neurenix.quantization.Calibrator`, or batches on which tensors'
       ranges are found: a batch as for `sample`, an iterable of such (a DataLoader), a folder of images, .npy or .npz.
     - `accuracy`: for "int8", alone or with 16 bits, and "mixed", with `calibration`, tools that lower the error of 8
-      bits: of "equalisation", "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
-      (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
+      bits: of "equalisation", "smooth", "per_token" (which wants no calibration), "gptq" and "bias_correction" those
+      to use, or a dict from names to settings (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
     - `keep`: for 8 bits and "mixed", names of layers, or of nodes of the source model, whose products stay in floating
       point; `neurenix.quantization.sensitivity` tells which lose most in 8 bits.
     - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or

@@ -10,8 +10,16 @@ from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
-from neurenix.quantization.accuracy import Accuracy
-from neurenix.quantization.calibrate import NO_TOOLS, found_ranges, is_explicit, quantize_weights
+from neurenix.quantization.accuracy import PER_TOKEN, Accuracy
+from neurenix.quantization.calibrate import (
+    NO_TOOLS,
+    Calibrated,
+    found_ranges,
+    is_explicit,
+    quantize_weights,
+    takes_tokens,
+    without_ranges,
+)
 from neurenix.quantization.calibrators import Calibrator, calibrator
 from neurenix.quantization.compare import COMPARED, as_called
 from neurenix.quantization.region_benchmark import slower_in_8_bits
@@ -47,7 +55,8 @@ def in_8_bits(
     model, that stay in floating point.
 
     One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8"
-    where nothing multiplies in it, the weights alone are quantized, with a warning. Raises `UnsupportedError` with
+    where nothing multiplies in it, the weights alone are quantized, with a warning; with scales for each token, those
+    of matrix products, whose activations have 8 bits too. Raises `UnsupportedError` with
     `strict` where the provider has no kernels for the precision.
     """
     from neurenix.hardware.options import has_int8
@@ -61,6 +70,10 @@ def in_8_bits(
     if is_explicit(network):
         _tell_unused(("calibration", calibration is not None), ("accuracy", accuracy), ("keep", keep))
         return network, [], []
+    if calibration is None and PER_TOKEN in accuracy and takes_tokens(options):
+        found = without_ranges(network, options, keep)
+        made, notes = _placed(found, [], profiles, options, "int8")
+        return made, [], notes
     if calibration is None:
         _fall_back(WITHOUT, "give calibration=", options)
         return quantize_weights(network, keep, refittable=options["refittable"]), [], []
@@ -79,11 +92,23 @@ def _calibrated(
     """As `in_8_bits`, by the ranges that a calibrator finds."""
     found = found_ranges(network, given, options, keep, accuracy=accuracy)
     seen = [as_called(batch, options) for batch in given.seen]
+    made, notes = _placed(found, seen, profiles, options, dtype)
+    return made, seen, notes
+
+
+def _placed(
+    found: Calibrated,
+    seen: Sequence[dict[str, Array]],
+    profiles: Sequence[Any],
+    options: Mapping[str, Any],
+    dtype: str,
+) -> tuple[Network, list[str]]:
+    """The network with products in 8 bits where these are faster, and what the report says."""
     slower, notes = slower_in_8_bits(found, seen, profiles, options, dtype)
-    if found.ranges and options["strict"]:
+    if found.has_8_bits and options["strict"]:
         notes = [STRICT.format(dtype=dtype.partition("_")[0], rest=options["compute"])]
     made = found.quantized(sorted(slower), bool(options["refittable"]), dtype=dtype)
-    return made, seen, found.notes(sorted(slower), dtype) + notes
+    return made, found.notes(sorted(slower), dtype) + notes
 
 
 def _in_fp8(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from threading import Lock
@@ -16,7 +16,8 @@ from neurenix.arrays import Array
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.log import LOG
 from neurenix.quantization import accuracy as accuracy_tools
-from neurenix.quantization.accuracy import Accuracy, Tools
+from neurenix.quantization.accuracy import PER_TOKEN, Accuracy, Tools
+from neurenix.quantization.accuracy.graph import Graph
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
 from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Run, calibrator
 from neurenix.quantization.reused_outputs import ReusedOutputs, channels_last
@@ -35,13 +36,17 @@ NO_TOOLS = Accuracy()
 IN_FLOATS = "{}: {} of {} residuals stay in floats, since their steps are coarse beside what is added: {}"
 UNSEEN = "{}: {} of {} residuals have 8 bits whatever that costs: the calibration has no range of what is added"
 SHOWN = 4
+#: What the report says of products with a scale for each token, and of those that would want a calibration.
+TOKENS = "int8: per_token: {} of {} products have a scale for each token, which each call finds"
+UNCALIBRATED = "int8: per_token: {} other products stay in floats: 8 bits of these want calibration="
+NO_TOKENS = "accuracy='per_token': {} has no kernel that multiplies tokens with scales of their own; one scale is used"
 UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
 HINT = "weights in 16 bits, and those that are quantized, stay as they are: calibrate the float32 model"
 
 
 def calibrate(
     model: Any,
-    data: Any,
+    data: Any = None,
     input_shapes: Any = None,
     *,
     method: str = "entropy",
@@ -53,9 +58,11 @@ def calibrate(
     shows.
 
     `model`: as `optimize_model` takes it. `data`: a `Calibrator`, or batches, from which ranges follow by `method`:
-    "entropy", "minmax", "percentile" (99.99) or "mse". `keep`: names of layers, or of nodes of the source model,
-    that stay in floating point. `accuracy`: tools that lower the error, as `neurenix.quantization.accuracy.read` takes
-    them: names of `accuracy.TOOLS`, or a dict from such to settings. Weights are int8 with a scale for each channel.
+    "entropy", "minmax", "percentile" (99.99) or "mse". With `accuracy="per_token"` alone it may be left out: matrix
+    products find a scale for each token at each call, and all others stay in floating point. `keep`: names of layers,
+    or of nodes of the source model, that stay in floating point. `accuracy`: tools that lower the error, as
+    `neurenix.quantization.accuracy.read` takes them: names of `accuracy.TOOLS`, or a dict from such to settings.
+    Weights are int8 with a scale for each channel.
     What comes out is optimised like any other network: `get_backend().optimize_model(network)`.
 
     Raises `InvalidArgumentError` where there is no batch, `keep` names no layer, there is no tool of a name (with the
@@ -63,6 +70,8 @@ def calibrate(
     """
     asked = accuracy_tools.read(accuracy)
     network, options = float_network(model, input_shapes, threads)
+    if data is None and PER_TOKEN in asked and not asked.needs_calibration:
+        return without_ranges(network, options, keep).quantized()
     return found_ranges(network, calibrator(data, method), options, keep, accuracy=asked).quantized()
 
 
@@ -84,7 +93,7 @@ def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[N
 
 
 #: Layers that are there where a model says itself what is quantized.
-EXPLICIT = ("QuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM")
+EXPLICIT = ("QuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizePerToken")
 
 
 def is_explicit(network: Network) -> bool:
@@ -124,29 +133,51 @@ class Calibrated(NamedTuple):
     tools: Tools | None
     #: Whether there are no zero points, and biases stay floats: TensorRT takes nothing else.
     symmetric: bool
-    #: Products that stay in floats, whatever else is kept.
+    #: The matrix products that find a scale for each token at each call, by name.
+    per_token: tuple[str, ...] = ()
+    #: What the caller asked to stay in floats: products, or nodes of the source model, by name.
     keep: tuple[str, ...] = ()
+    #: Products that stay in floats because no range was asked for, by name.
+    uncalibrated: tuple[str, ...] = ()
+
+    @property
+    def has_8_bits(self) -> bool:
+        """Whether some product may have 8 bits."""
+        return bool(self.ranges or self.per_token)
+
+    def floats(self, keep: Collection[str] = ()) -> list[str]:
+        """What is in floats in any case, and what `keep` names."""
+        return [*self.keep, *self.uncalibrated, *keep]
+
+    def points(self, keep: Sequence[str] = ()) -> list[Point]:
+        """The tensors whose ranges are looked at, where products that `keep` names are in floats."""
+        return self.full.quantization_points([*self.floats(keep), *self.per_token])
 
     def quantized(
         self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False, dtype: str = "int8"
     ) -> Network:
         """The network in 8 bits, but for products that `keep` names. `rough`: biases are not corrected, which takes
         several engines. `dtype`: "int8", or "float8_e4m3fn"."""
-        if not self.ranges:
+        if not self.has_8_bits:
             return self.full
-        made = self.full.quantized(self.ranges, [*self.keep, *keep], dtype, refittable, self.symmetric)
+        floats, tokens = self.floats(keep), list(self.per_token)
+        made = self.full.quantized(self.ranges, floats, dtype, refittable, self.symmetric, tokens)
         return made if self.tools is None else self.tools.corrected(made, rough)
 
     def residuals_in_floats(self, keep: Sequence[str] = ()) -> list[str]:
         """The sums of residuals that int8 would round by too much, and which stay in floats in `quantized`, by name."""
-        kept = [*self.keep, *keep]
-        return self.full.residuals_in_floats(self.ranges, kept, self.symmetric) if self.ranges else []
+        without = [*self.floats(keep), *self.per_token]
+        return self.full.residuals_in_floats(self.ranges, without, self.symmetric) if self.ranges else []
 
     def notes(self, keep: Sequence[str] = (), dtype: str = "int8") -> list[str]:
         """What the report says of the tools, and of residuals in int8 if products that `keep` names stay in floats."""
         told = [] if self.tools is None else list(self.tools.notes)
-        points = self.full.quantization_points([*self.keep, *keep])
-        branches = [name for _, name, _, role in points if role == "branch"]
+        if self.per_token and dtype == "int8":
+            tokens = [name for name in self.per_token if name not in keep]
+            told.append(TOKENS.format(len(tokens), sum(1 for _ in Graph(self.full).products())))
+            if self.uncalibrated:
+                told.append(UNCALIBRATED.format(len(self.uncalibrated)))
+        branches = [name for _, name, _, role in self.points(keep) if role == "branch"]
         if dtype != "int8" or not self.ranges or not branches:
             return told
         whole = self.residuals_in_floats(keep)
@@ -179,18 +210,21 @@ def found_ranges(
     # Other providers have no kernel that takes a mean of 8 bits.
     means = provider == "cuda"
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-    if not _points(full, keep, means):
-        if options["strict"]:
-            raise UnsupportedError(UNQUANTIZED, hint=HINT)
-        LOG.warning("%s; %s", UNQUANTIZED, HINT)
+    per_token = _per_token(full, keep, options) if PER_TOKEN in accuracy else ()
+    without = [*keep, *per_token]
+    if not _points(full, without, means):
+        if not per_token:
+            _tell_unquantized(options)
         given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
-        return Calibrated(full, {}, None, symmetric, tuple(keep))
-    tools = _tools(full, given, options, accuracy) if accuracy else None
+        tools = _tools(full, given, options, accuracy) if per_token and accuracy.needs_calibration else None
+        full = full if tools is None else tools.prepared(full)
+        return Calibrated(full, {}, tools, symmetric, per_token, tuple(keep))
+    tools = _tools(full, given, options, accuracy) if accuracy.needs_calibration else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
-    points = [(tensor, name + suffix, least, role) for tensor, name, least, role in _points(full, keep, means)]
+    points = [(tensor, name + suffix, least, role) for tensor, name, least, role in _points(full, without, means)]
     optional = {name for _, name, _, role in points if role not in NEEDED}
-    needed = {name + suffix for _, name, _, role in full.quantization_points(list(keep)) if role in NEEDED}
+    needed = {name + suffix for _, name, _, role in full.quantization_points(without) if role in NEEDED}
     run, jobs = _probe(full, points, options)
     levels = {name: STEPS[least == 0 and not symmetric] for _, name, least, _ in points}
     spare = optional if search else set(levels) - needed
@@ -198,7 +232,50 @@ def found_ranges(
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare, residuals=of["residual"])
     least = {name: 0.0 if name in of["branch"] else NOTHING for name in levels}
     magnitudes = {name.removesuffix(suffix): most or least[name] for name, most in ranges.items()}
-    return Calibrated(full, magnitudes, tools, symmetric, tuple(keep))
+    return Calibrated(full, magnitudes, tools, symmetric, per_token, tuple(keep))
+
+
+def without_ranges(network: Network, options: Mapping[str, Any], keep: Sequence[str] = ()) -> Calibrated:
+    """The network as quantization is placed in it where nothing was calibrated: matrix products with a scale for each
+    token, and all others in floats."""
+    full = network.in_full(bool(options["refittable"]))
+    _check_kept(full, keep)
+    per_token = _per_token(full, keep, options)
+    if not per_token:
+        _tell_unquantized(options)
+    apart = {*per_token, *keep}
+    rest = [p for p in Graph(full).products() if apart.isdisjoint({p.name, *p.layer.sources})]
+    symmetric = options["providers"][0] == "tensorrt"
+    return Calibrated(full, {}, None, symmetric, per_token, tuple(keep), tuple(product.name for product in rest))
+
+
+def takes_tokens(options: Mapping[str, Any]) -> bool:
+    """Whether the preferred provider multiplies tokens with scales of their own."""
+    return bool(options["providers"][0] == "cpu")
+
+
+def _per_token(full: Network, keep: Sequence[str], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The products that get a scale for each token: those of rows with constant matrices. None, with a warning or with
+    `strict` an error, where the preferred provider has no kernel for them."""
+    if not takes_tokens(options):
+        text = NO_TOKENS.format(options["providers"][0])
+        if options["strict"]:
+            raise UnsupportedError(text, hint="leave it out, or take the cpu provider")
+        LOG.warning("%s", text)
+        return ()
+    kept = set(keep)
+    rows = (product for product in Graph(full).products() if product.layer.op == "MatMul")
+    return tuple(
+        product.name
+        for product in rows
+        if len(product.source.shape) >= 2 and not kept & {product.name, *product.layer.sources}
+    )
+
+
+def _tell_unquantized(options: Mapping[str, Any]) -> None:
+    if options["strict"]:
+        raise UnsupportedError(UNQUANTIZED, hint=HINT)
+    LOG.warning("%s; %s", UNQUANTIZED, HINT)
 
 
 def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accuracy: Accuracy) -> Tools:

@@ -141,7 +141,7 @@ def _with_8_bits(
 ) -> list[Form]:
     """int8 with as few of the most sensitive products in float32 as the budget asks for, and the same with all that
     is not 8 bits in 16; none where it asks for all."""
-    if not calibrated.ranges:
+    if not calibrated.has_8_bits:
         return []
     reference = judge.reference
     order = [loss.layer for loss in losses(calibrated, reference, profiles, options, rough=True)]

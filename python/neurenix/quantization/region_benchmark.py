@@ -71,7 +71,7 @@ def slower_in_8_bits(
     found again there. Nothing is timed with `deterministic` or `strict`, below optimisation level 3, before TensorRT,
     and where the sizes of tensors depend on data. Products that `keep` names are in floats anyway.
     """
-    if found.ranges and _may_time(options):
+    if found.has_8_bits and _may_time(options):
         return _Search(found, batches, profiles, options, dtype, keep).run()
     return (), []
 
@@ -99,14 +99,15 @@ class _Search:
         keep: Collection[str],
     ) -> None:
         self._found, self._profiles, self._dtype = found, list(profiles), dtype
-        self._keep = {*found.keep, *keep}
+        self._keep = set(found.floats(keep))
         self._options = {**options, "verify": False, "refittable": False, "samples": []}
         self._batches = batches
         self._batch: dict[str, Array] = {}
         self._names = products(found.full, self._keep)
         how = [options.get(name) for name in TIMED_WITH]
         whole = found.residuals_in_floats(sorted(keep)) if dtype == "int8" else []
-        about = [found.full.dump(), sorted(found.ranges), whole, self._profiles, dtype, sorted(self._keep), how]
+        kinds = [whole, found.per_token, sorted(self._keep)]
+        about = [found.full.dump(), sorted(found.ranges), kinds, self._profiles, dtype, how]
         self._digest = f"region benchmark {hashlib.sha256(repr(about).encode()).hexdigest()[:32]} "
 
     def run(self) -> tuple[Collection[str], list[str]]:
@@ -195,7 +196,7 @@ class _Search:
     def _trial(self, keep: frozenset[str]) -> Trial | None:
         """An engine with its times; none where a range is missing, or sizes depend on data."""
         names = sorted({*self._keep, *keep})
-        points = self._found.full.quantization_points(names)
+        points = self._found.points(names)
         needed = {name for _, name, _, role in points if role in NEEDED}
         if not needed <= set(self._found.ranges):
             return None

@@ -131,6 +131,11 @@ def _quantization(writer: Writer, layer: Layer, inputs: list[str], output: str) 
     x, scale = layer.inputs[0], layer.inputs[1]
     assert x is not None and scale is not None
     array = scale.numpy()
+    if array is None and layer.op == "DequantizeLinear" and len(layer.inputs) < 3:
+        # ONNX's own has no scales that broadcast.
+        number = writer.node("Cast", [inputs[0]], f"{output}/number", to=writer.onnx.TensorProto.FLOAT)
+        writer.node("Mul", [number, inputs[1]], output)
+        return
     if array is None:
         raise UnsupportedError("a scale that a call computes can't be written as ONNX", layer=layer.name)
     axes = [at + len(x.shape) - array.ndim for at, extent in enumerate(array.shape) if extent != 1]
@@ -181,8 +186,31 @@ def _gelu(writer: Writer, layer: Layer, inputs: list[str], output: str) -> None:
     writer.node("Mul", [inner, number[0.5]], output)
 
 
+def _per_token(writer: Writer, layer: Layer, inputs: list[str], output: str) -> None:
+    """As `src/network/ops/dynamic_quantize_per_token.rs` decomposes it."""
+    x, scale = inputs[0], writer.name(layer.outputs[1])
+
+    def number(value: float) -> str:
+        return writer.constant(f"{output}/{value}", np.array(value, np.float32))
+
+    def node(op: str, given: list[str], **attrs: Any) -> str:
+        return writer.node(op, given, f"{output}/{op}{len(writer.nodes)}", **attrs)
+
+    most = node("ReduceMax", [node("Abs", [x])], axes=[-1], keepdims=1)
+    least = node("Max", [node("Mul", [most, number(1 / 127)]), number(float(np.finfo(np.float32).tiny))])
+    # NaN where a number is not finite, which a maximum may pass over.
+    last = writer.constant(f"{output}/last", np.array([-1], np.int64))
+    nothing = node("ReduceSum", [node("Mul", [x, number(0.0)]), last], keepdims=1)
+    writer.node("Add", [least, nothing], scale)
+    whole = node("Round", [node("Mul", [x, node("Reciprocal", [scale])])])
+    held = node("Clip", [whole, number(-127.0), number(127.0)])
+    found = node("Where", [node("IsNaN", [scale]), number(0.0), held])
+    writer.node("Cast", [found], output, to=writer.onnx.TensorProto.INT8)
+
+
 RULES: dict[str, Callable[[Writer, Layer, list[str], str], None]] = {
     "DequantizeLinear": _quantization,
+    "DynamicQuantizePerToken": _per_token,
     "Gelu": _gelu,
     "MatMul": _matmul,
     "QuantizeLinear": _quantization,

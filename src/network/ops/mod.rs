@@ -66,6 +66,7 @@ pub mod det;
 pub mod div;
 pub mod dynamic_quantize_linear;
 pub mod dynamic_quantize_lstm;
+pub mod dynamic_quantize_per_token;
 pub mod einsum;
 pub mod elu;
 pub mod equal;
@@ -227,6 +228,7 @@ pub static OPS: &[&OpDef] = &[
     &depth_to_space::DEF,
     &dynamic_quantize_linear::DEF,
     &dynamic_quantize_lstm::DEF,
+    &dynamic_quantize_per_token::DEF,
     &dequantize_linear::DEF,
     &det::DEF,
     &div::DEF,

@@ -4,7 +4,7 @@
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::pointwise::broadcast_places;
-use crate::network::quantization::Scheme;
+use crate::network::quantization::{self, Scheme};
 use crate::network::{Layer, LayerId, Network, TensorId, reference};
 
 /// A tensor of 8 bits behind a Dequantize layer that one layer alone reads.
@@ -34,6 +34,30 @@ impl Dequantized {
             layer: id,
             tensor: layer.inputs[0]?,
             scheme: Scheme::of(network, layer)?,
+        })
+    }
+}
+
+/// A tensor of int8 behind a Dequantize layer with a scale for each token, a vector along the last axis, which one layer alone reads.
+#[derive(Debug, Clone, Copy)]
+pub struct PerToken {
+    /// The layer.
+    pub layer: LayerId,
+    /// The tensor of int8.
+    pub tensor: TensorId,
+    /// The scales.
+    pub scales: TensorId,
+}
+
+impl PerToken {
+    /// What a tensor is made of, if it is such a tensor.
+    pub fn of(network: &Network, tensor: TensorId) -> Option<Self> {
+        let (id, layer) = network.producer(tensor)?;
+        network.sole_user(tensor)?;
+        Some(Self {
+            layer: id,
+            tensor: layer.inputs[0]?,
+            scales: quantization::scales_of_tokens(network, layer)?,
         })
     }
 }

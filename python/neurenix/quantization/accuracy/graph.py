@@ -88,6 +88,12 @@ class Graph:
         scale = maker.inputs[1] if maker is not None and maker.op == "DequantizeLinear" else None
         return None if scale is None else scale.numpy()
 
+    def is_per_token(self, tensor: Tensor | None) -> bool:
+        """Whether a tensor is made of integers with a scale for each token."""
+        maker = self.makers.get(tensor) if tensor is not None else None
+        source = maker.inputs[0] if maker is not None and maker.op == "DequantizeLinear" else None
+        return source in self.makers and self.makers[source].op == "DynamicQuantizePerToken"
+
     def bias(self, of: Product) -> Bias | None:
         """What is added to a product's result, channel by channel."""
         output = of.layer.outputs[0]

@@ -20,6 +20,8 @@ BLOCK = 128
 ROWS = 16384
 #: The least and greatest integer that a weight becomes: those that quantization gives.
 LEAST, MOST = -127, 127
+#: A row of zeros has this magnitude.
+TINY = np.float32(1e-30)
 
 
 def is_able(of: Product) -> bool:
@@ -44,9 +46,11 @@ class Hessian:
         self.sums: Array = np.zeros(0, np.float32)
 
     def add(self, x: Array, step: float, least: int, most: int) -> None:
-        """Counts what a layer reads in a batch, in the integers that it gets: steps from `least` to `most`."""
+        """Counts what a layer reads in a batch, in the integers that it gets: steps from `least` to `most`; without a
+        step, as many as its greatest number is `most` of in each row."""
         rows = columns.rows(self._of, x, self._share, self._random)
-        rows = np.clip(np.rint(rows / np.float32(step)), least, most) * np.float32(step)
+        steps = np.float32(step) if step else np.maximum(np.abs(rows).max(-1, keepdims=True), TINY) / np.float32(most)
+        rows = np.clip(np.rint(rows / steps), least, most) * steps
         found = np.swapaxes(rows, 1, 2) @ rows
         self.sums = self.sums + found if self.sums.size else found
 

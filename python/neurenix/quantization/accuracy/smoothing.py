@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,15 +126,17 @@ def _keeps_channels(layer: Layer, width: int) -> bool:
     return layer.op in ("Identity", "Dropout", "Reshape") and layer.outputs[0].shape[-1:] == (width,)
 
 
-def smooth(site: Site, seen: Seen, alpha: float | None, least: float | None, edits: Edits) -> float:
+def smooth(
+    site: Site, seen: Seen, alpha: float | None, least: float | None, edits: Edits, per_token: bool = False
+) -> float:
     """Scales the channels of a site: s = max|x|^alpha / max|w|^(1 - alpha) for the magnitudes of what is read and of
     the weights that read it; 1/s goes into what gives the tensor, s into the weights. What the network computes stays
     the same but for rounding. Gives the alpha that was taken, of `ALPHAS` the one of the least error on `seen` where
-    none is given; 0 where the site stays as it is.
+    none is given; 0 where the site stays as it is. `per_token`: each row has a scale of its own.
     """
     weights = np.max([product.peaks(product.weights, True) for product in site.readers], 0)
     if alpha is None:
-        alpha = _best(site, seen, weights, least)
+        alpha = _best(site, seen, weights, least, per_token)
         if alpha == 0.0:
             return 0.0
     scale = scales(seen.peaks, weights, alpha)
@@ -163,21 +165,35 @@ def scales(inputs: Array, weights: Array, alpha: float) -> Array:
     return np.where(alive, found / np.exp(np.mean(np.log(found))), 1.0)
 
 
-def _best(site: Site, seen: Seen, weights: Array, least: float | None) -> float:
+def _best(site: Site, seen: Seen, weights: Array, least: float | None, per_token: bool) -> float:
     """Of `ALPHAS` the one with the least error of the products on the rows; 0 unless it gains."""
     tried = {alpha: scales(seen.peaks, weights, alpha) if alpha else None for alpha in ALPHAS}
-    errors = {alpha: sum(lost(of, seen, scale, least) for of in site.readers) for alpha, scale in tried.items()}
+    errors = {
+        alpha: sum(lost(of, seen, scale, least, per_token=per_token) for of in site.readers)
+        for alpha, scale in tried.items()
+    }
     best = min(errors, key=lambda alpha: errors[alpha])
     return best if errors[best] < GAIN * errors[0.0] else 0.0
 
 
-def lost(product: Product, seen: Seen, scale: Array | None, least: float | None, most: float | None = None) -> float:
+def lost(
+    product: Product,
+    seen: Seen,
+    scale: Array | None,
+    least: float | None,
+    most: float | None = None,
+    per_token: bool = False,
+) -> float:
     """The squared error of a product on rows, where channels are divided by `scale` and both sides are rounded to 8
     bits; `least` is the least number that can come then, where that is known, and `most` the range, the greatest
-    magnitude without it. Each place of a convolution's window counts as a product of its own."""
+    magnitude without it, or of each row its own (`per_token`). Each place of a convolution's window counts as a product
+    of its own."""
     factors = np.ones(product.inputs) if scale is None else scale
     rows, most = seen.rows.astype(np.float64), float((seen.peaks / factors).max()) if most is None else most
-    step, zero, dtype = _native.integers_of(max(most, 1e-12), least)
+    step: Any
+    step, zero, dtype = _native.integers_of(max(most, 1e-12), None if per_token else least)
+    if per_token:
+        step = np.maximum(np.abs(rows / factors).max(-1, keepdims=True), 1e-12) / 127
     limits = np.iinfo(dtype)
     integers = np.clip(np.rint(rows / factors / step) + zero, limits.min, limits.max)
     wide = product.weights.astype(np.float64)

@@ -15,7 +15,7 @@ from neurenix.log import LOG
 from neurenix.quantization.accuracy import bias, depthwise, equalisation, rounding, smoothing
 from neurenix.quantization.accuracy.editing import Edits
 from neurenix.quantization.accuracy.graph import Graph, InEightBits, Product
-from neurenix.quantization.accuracy.words import OF_BATCHES, OF_WEIGHTS, Accuracy
+from neurenix.quantization.accuracy.words import OF_BATCHES, OF_WEIGHTS, PER_TOKEN, Accuracy
 from neurenix.quantization.compare import Ratios
 
 Batch = dict[str, Array]
@@ -33,6 +33,7 @@ class Steps(NamedTuple):
     """In what a quantized product counts: the scale of its weights, and the step and the integers of its input."""
 
     weights: Array
+    #: 0 where each row has a step of its own.
     inputs: float
     least: int
     most: int
@@ -44,6 +45,9 @@ class Steps(NamedTuple):
 
 def _steps(graph: Graph, product: InEightBits) -> Steps | None:
     """The steps of a product; None where its input has no 8 bits, or no step that is known."""
+    if graph.is_per_token(product.layer.inputs[0]):
+        weights = graph.scale(product.layer.inputs[1])
+        return None if weights is None else Steps(weights, 0.0, -127, 127)
     weights, inputs = (graph.scale(tensor) for tensor in product.layer.inputs[:2][::-1])
     source = product.layer.inputs[0]
     stored = graph.makers[source].inputs[0] if source in graph.makers else None
@@ -134,7 +138,7 @@ class Tools:
         for site, of in zip(sites, seen, strict=True):
             known = [ends.get(reader.source) for reader in site.readers]
             least = None if None in known else min(end for end in known if end is not None)
-            chosen.append(smoothing.smooth(site, of, self.asked.alpha, least, edits))
+            chosen.append(smoothing.smooth(site, of, self.asked.alpha, least, edits, PER_TOKEN in self.asked))
         scaled = [
             depthwise.scale(site, held, ends.get(site.tensor), self._reach, edits)
             for site, held in zip(of_depthwise, halves, strict=True)

@@ -10,7 +10,9 @@ from neurenix import names
 from neurenix.errors import InvalidArgumentError
 
 #: The tools, in the order in which they are applied.
-TOOLS = ("equalisation", "smooth", "gptq", "bias_correction")
+TOOLS = ("equalisation", "smooth", "per_token", "gptq", "bias_correction")
+#: The tool that places other layers, and needs no ranges.
+PER_TOKEN = "per_token"
 #: Tools that change numbers for the weights at hand: other weights would want others.
 OF_WEIGHTS = ("gptq", "bias_correction")
 #: Tools that read batches.
@@ -26,8 +28,9 @@ SETTINGS = {
 class Accuracy:
     """Tools that lower the error of 8 bits.
 
-    - `tools`: of "equalisation" (Nagel et al. 2019), "smooth" (SmoothQuant, Xiao et al. 2022), "gptq" (Frantar et al.
-      2022) and "bias_correction" (Nagel et al. 2019), in the order of `TOOLS`.
+    - `tools`: of "equalisation" (Nagel et al. 2019), "smooth" (SmoothQuant, Xiao et al. 2022), "per_token" (matrix
+      products whose activations get a scale for each token at each call), "gptq" (Frantar et al. 2022) and
+      "bias_correction" (Nagel et al. 2019), in the order of `TOOLS`.
     - `alpha`: of "smooth", how much of a channel's range moves from activations to weights, between 0 (nothing) and 1
       (all); None to choose for each norm what loses least on the batches, nothing included.
     - `damping`: of "gptq", the share of the mean of the Hessian's diagonal that is added to it.
@@ -42,6 +45,11 @@ class Accuracy:
 
     def __bool__(self) -> bool:
         return bool(self.tools)
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether some tool goes with ranges of tensors: a scale for each token is found at each call."""
+        return any(tool != PER_TOKEN for tool in self.tools)
 
 
 def read(given: Any) -> Accuracy:

@@ -111,6 +111,7 @@ impl Integers {
             kernel: Arc::new(MatMul {
                 product,
                 transposed: [false; 2],
+                tokens: false,
             }),
             layers,
             inputs,

@@ -3,6 +3,7 @@
 
 pub mod dynamic;
 mod integer;
+mod per_token;
 mod product;
 
 use super::chain::Channels;
@@ -19,7 +20,7 @@ use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request};
-use crate::providers::common::quantized;
+use crate::providers::common::quantized::{self, PerToken};
 use crate::providers::cpu::handle::{self, Desc};
 use product::{Found, Product, Right};
 
@@ -28,6 +29,7 @@ pub fn offer(scope: &Scope) -> Answer {
     match scope.op() {
         "MatMulInteger" => integer::offer(scope),
         "DynamicQuantizeLinear" => dynamic::offer(scope),
+        "DynamicQuantizePerToken" => per_token::offer(scope),
         _ if scope.output_type(0).dtype != DType::Float32 => Ok(vec![]),
         "Conv" => convolution(scope, false),
         "ConvTranspose" => convolution(scope, true),
@@ -43,7 +45,13 @@ pub fn sums_exactly() -> bool {
 
 /// Whether a Dequantize layer had better be left to the product behind it.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    sums_exactly() && quantized::claims(network, layer, &["Conv", "ConvTranspose", "MatMul"], Scheme::is_int)
+    let of_tokens = || {
+        let found = PerToken::of(network, layer.outputs[0]);
+        let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
+        found.is_some() && reader() == Some("MatMul")
+    };
+    let products = &["Conv", "ConvTranspose", "MatMul"];
+    sums_exactly() && (quantized::claims(network, layer, products, Scheme::is_int) || of_tokens())
 }
 
 /// The operands, or why a product between Dequantize layers is not one of 8 bits.
@@ -65,7 +73,8 @@ fn convolution(scope: &Scope, transposed: bool) -> Answer {
         return Ok(vec![]);
     };
     let attrs = &scope.layer().attrs;
-    let Some(found) = found(scope, transposed as usize)?.filter(|f| matches!(f.right, Right::Constant(_))) else {
+    let takes = |found: &Found| matches!(found.right, Right::Constant(_)) && found.tokens.is_none();
+    let Some(found) = found(scope, transposed as usize)?.filter(takes) else {
         return Ok(vec![]);
     };
     if x.rank() > 5 || (!transposed && attrs.ints("pads").iter().any(|&pad| pad < 0)) {
@@ -107,15 +116,26 @@ fn matrices(scope: &Scope) -> Answer {
     if matches!(found.right, Right::Constant(_)) && b.rank() != 2 {
         return Ok(vec![]);
     }
+    let tokens = found.tokens.is_some();
+    if tokens && (transposed[0] || !matches!(found.right, Right::Constant(_))) {
+        return Ok(vec![]);
+    }
     // A right matrix for all rows has two axes, as the collapsed result has; elsewhere as many as the result.
-    let rank = if transposed[0] { a.rank() } else { 2 };
+    let rank = match transposed[0] {
+        true => a.rank(),
+        false => 2 + tokens as usize,
+    };
     let mask = 1 << (rank - 1);
     Ok(Product::candidates(
         scope,
         &found,
         Channels::Last,
         (mask, 1),
-        |product| MatMul { product, transposed },
+        |product| MatMul {
+            product,
+            transposed,
+            tokens,
+        },
     ))
 }
 
@@ -190,6 +210,8 @@ impl Kernel for Conv {
 struct MatMul {
     product: Product,
     transposed: [bool; 2],
+    /// Whether each row has a scale.
+    tokens: bool,
 }
 
 impl Kernel for MatMul {
@@ -222,7 +244,13 @@ impl Kernel for MatMul {
             return Err(without_terms());
         }
         let b = self.product.weights_shape(request);
-        let shapes = Shapes::of(self.transposed[0], &a.shape, b, &result.shape);
+        let mut shapes = Shapes::of(self.transposed[0], &a.shape, b, &result.shape);
+        if self.tokens {
+            // oneDNN multiplies rows with a number each beside a batch alone; of two axes it has its reference.
+            for shape in [&mut shapes.a, &mut shapes.b, &mut shapes.result] {
+                shape.insert(0, 1);
+            }
+        }
         let matrices = |dtype: DType, shape: &[usize], transposed: bool| {
             let desc = Desc::plain(dtype, shape)?;
             Ok::<_, Error>(if transposed { desc.transposed() } else { desc })

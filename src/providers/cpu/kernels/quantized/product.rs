@@ -3,11 +3,12 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, TensorId};
+use crate::network::quantization::Scheme;
+use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::epilogue::{Epilogue, name};
-use crate::providers::common::quantized::{Dequantized, Weights as Stored, constant};
+use crate::providers::common::quantized::{Dequantized, PerToken, Weights as Stored, constant};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
 use crate::providers::cpu::kernels::chain::{self, Chain, Channels};
 use crate::providers::cpu::kernels::primitive::{self, Argument, PrimitiveLauncher, Source, Weights};
@@ -26,6 +27,8 @@ pub enum Right {
 pub struct Found {
     /// The left operand.
     pub left: Dequantized,
+    /// Its scales, where each token has one; that of the scheme is 1 then.
+    pub tokens: Option<TensorId>,
     /// The right one.
     pub right: Right,
     /// The bias of the layer, and what dequantizes it.
@@ -36,7 +39,12 @@ impl Found {
     /// The operands of the scope's layer, where both have 8 bits; `axis` of the weights counts the channels of the result.
     pub fn of(scope: &Scope, axis: usize) -> Option<Self> {
         let network = scope.network;
-        let left = Dequantized::integers(network, scope.input(0)?)?;
+        let x = scope.input(0)?;
+        let tokens = PerToken::of(network, x);
+        let left = match tokens {
+            Some(found) => of_tokens(found),
+            None => Dequantized::integers(network, x)?,
+        };
         let right = match Stored::of(network, scope.input(1)?, axis, left.scheme) {
             Some(weights) => Right::Constant(weights),
             None => Right::Given(Dequantized::integers(network, scope.input(1)?).filter(|right| {
@@ -48,7 +56,21 @@ impl Found {
             Some(bias) => Some(constant(network, bias)?),
             None => None,
         };
-        Some(Self { left, right, bias })
+        let tokens = tokens.map(|found| found.scales);
+        Some(Self {
+            left,
+            tokens,
+            right,
+            bias,
+        })
+    }
+
+    /// An epilogue as links.
+    fn chain(&self, network: &Network, epilogue: &Epilogue, channels: Channels) -> Option<Chain> {
+        match self.tokens {
+            Some(scales) => Chain::of_tokens(network, epilogue, channels, scales),
+            None => Chain::of_8_bits(network, epilogue, channels, self.bias.is_some()),
+        }
     }
 
     /// The layers in front of the product that the kernel runs.
@@ -59,6 +81,19 @@ impl Found {
         };
         let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
         [self.left.layer, right].into_iter().chain(bias).collect()
+    }
+}
+
+/// Tokens as integers without their scales.
+fn of_tokens(found: PerToken) -> Dequantized {
+    Dequantized {
+        layer: found.layer,
+        tensor: found.tensor,
+        scheme: Scheme {
+            scale: 1.0,
+            zero: 0,
+            dtype: DType::Int8,
+        },
     }
 }
 
@@ -103,7 +138,7 @@ impl Product {
         let network = scope.network;
         let in_front = found.layers();
         let candidate = |epilogue: Epilogue| {
-            let chain = Chain::of_8_bits(network, &epilogue, channels, found.bias.is_some())?;
+            let chain = found.chain(network, &epilogue, channels)?;
             let added = chain.bias.as_ref().and_then(|(_, layer)| *layer);
             let behind = epilogue.layers_behind(scope.layer);
             let name = format!("int8 {}", name(network, &behind));
