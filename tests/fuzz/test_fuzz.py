@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("xxhash")
-from fuzz import engine, importer, networks, precision
+from fuzz import engine, importer, networks, precision, quantized
 from fuzz.children import watch
 from fuzz.generate import Network
 from fuzz.recipes import RECIPES
@@ -53,6 +53,12 @@ def test_random_networks_in_bfloat16_keep_what_they_compute(tmp_path: Path) -> N
     bad = [word for word in words if word.startswith("bad")]
     assert not bad, f"{bad}\npython -m fuzz.precision --cases 24"
     assert words.count("lifted") > 5, words
+
+
+def test_random_networks_in_8_bits_give_what_their_files_say(tmp_path: Path) -> None:
+    run = quantized.target(seed=0)
+    bad = [word for word in (run(case, tmp_path) for case in range(16)) if word.startswith("bad")]
+    assert not bad, f"{bad}\npython -m fuzz.quantized --cases 16"
 
 
 def test_random_networks_at_the_ends_of_their_symbols_behind_guard_pages(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ pub fn offer(scope: &Scope) -> Answer {
 
 /// Whether the result of a ConvTranspose begins where the first window does, or later: an `auto_pad` or an
 /// `output_shape` may ask for more.
-pub fn begins_within(scope: &Scope) -> bool {
+fn begins_within(scope: &Scope) -> bool {
     let (Some(x), Some(w)) = (scope.input_type(0), scope.input_type(1)) else {
         return false;
     };

@@ -433,7 +433,9 @@ unsafe fn finish<V: Vector>(task: &Task, scratch: &Scratch) {
         unsafe {
             let (row, sum) = (scratch.y.add(i * wide), *scratch.sums.add(i));
             if sum == 0.0 {
-                let blind = if task.rule.nan_if_blind { f32::NAN } else { 0.0 };
+                // Of no keys at all a sum over nothing is left, which is 0.
+                let nan = task.rule.nan_if_blind && task.keys > 0;
+                let blind = if nan { f32::NAN } else { 0.0 };
                 (0..v_size).for_each(|d| *row.add(d) = blind);
             } else {
                 let factor = V::splat(1.0 / sum);

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::ops::conv_transpose;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
@@ -80,7 +81,7 @@ fn convolution(scope: &Scope, transposed: bool) -> Answer {
     if x.rank() > 5 || (!transposed && attrs.ints("pads").iter().any(|&pad| pad < 0)) {
         return Ok(vec![]);
     }
-    if transposed && !super::conv::begins_within(scope) {
+    if transposed && !is_whole_transposed(scope) {
         return Ok(vec![]);
     }
     let groups = attrs.int("group") as usize;
@@ -98,6 +99,26 @@ fn convolution(scope: &Scope, transposed: bool) -> Answer {
             transposed,
         },
     ))
+}
+
+/// Whether oneDNN gives all of a ConvTranspose of 8 bits. It leaves out products where a step is longer than the kernel, and
+/// where the result goes on behind the last window: an `output_padding` beyond `pads`.
+fn is_whole_transposed(scope: &Scope) -> bool {
+    let (Some(x), Some(w)) = (scope.input_type(0), scope.input_type(1)) else {
+        return false;
+    };
+    let sizes = &x.shape[2..];
+    let Ok((window, extents, cuts)) = conv_transpose::geometry(&scope.layer().attrs, &w.shape, sizes) else {
+        return false;
+    };
+    let is_covered = |axis: usize| {
+        let (stride, reach) = (window.strides[axis], window.reach(axis));
+        let full = (sizes[axis].clone() - 1i64.into()) * stride.into() + reach.into();
+        let end = full - cuts[axis].clone() - extents[axis].clone();
+        let is_within = |cut: &Dim| cut.as_const().is_some_and(|c| c >= 0);
+        stride <= reach && is_within(&cuts[axis]) && is_within(&end)
+    };
+    (0..sizes.len()).all(is_covered)
 }
 
 fn matrices(scope: &Scope) -> Answer {

@@ -232,6 +232,30 @@ fn transposed_convolutions_and_other_numbers_of_axes() {
 }
 
 #[test]
+fn transposed_convolutions_that_end_behind_the_last_window() {
+    if !has_vnni() {
+        return;
+    }
+    // The kernel, strides, `pads` and `output_padding`; the last is one that oneDNN gives all of.
+    for (kernel, stride, pad, more) in [(2, 2, 0, 1), (1, 3, 0, 0), (2, 4, 1, 0), (3, 3, 1, 2), (3, 2, 1, 1)] {
+        let mut case = Case::new(DType::Float32);
+        let x = activation(&mut case, "1 16 h 6", DType::Int8, (0.0157, 0));
+        let w = weights(&mut case, &[16, 4, kernel, kernel], 1);
+        let a = attrs([
+            ints("strides", &[stride; 2]),
+            ints("pads", &[pad; 4]),
+            ints("output_padding", &[more; 2]),
+            ("group", Attr::Int(4)),
+        ]);
+        let y = case.layer("ConvTranspose", a, &[x, w]);
+        let y = quantize(&mut case, y, DType::Int8, (0.113, 0));
+        let names = case.output(y).check_fast(&[("h", 5)]);
+        let is_fused = names.iter().any(|name| name.starts_with("int8 ConvTranspose"));
+        assert_eq!(is_fused, stride <= kernel as i64 && more <= pad, "{names:?}");
+    }
+}
+
+#[test]
 fn matrices_of_weights_and_of_activations() {
     if !has_vnni() {
         return;
