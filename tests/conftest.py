@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.exclusive import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
+from tests.exclusive import pytest_configure_node, pytest_runtest_protocol, pytest_unconfigure
 
-__all__ = ["own_cache", "pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]
+__all__ = ["own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_unconfigure"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
-#: The folder of the locks that all workers of a run share; their controller makes it.
-FOLDER = "NEURENIX_TEST_LOCKS"
+#: Under this name the controller of a run tells its workers the folder of the locks that they share.
+FOLDER = "locks"
+CONTROLLERS = pytest.StashKey[str]()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        os.environ[FOLDER] = tempfile.mkdtemp(prefix="neurenix-test-locks-")
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker, before it starts."""
+    stash = node.config.stash
+    if CONTROLLERS not in stash:
+        stash[CONTROLLERS] = tempfile.mkdtemp(prefix="neurenix-test-locks-")
+    node.workerinput[FOLDER] = stash[CONTROLLERS]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if FOLDER in os.environ and not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ.pop(FOLDER))
+    """Removes the folder, where all workers are done."""
+    if CONTROLLERS in config.stash:
+        shutil.rmtree(config.stash[CONTROLLERS])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if FOLDER not in os.environ:
+    """Runs a test while no exclusive one runs, or alone."""
+    told = getattr(item.config, "workerinput", {})
+    if FOLDER not in told:
         return (yield)
     how = fcntl.LOCK_SH if item.get_closest_marker("exclusive") is None else fcntl.LOCK_EX
-    folder = Path(os.environ[FOLDER])
+    folder = Path(told[FOLDER])
     with (folder / "queue").open("w") as queue, (folder / "running").open("w") as running:
         # Who waits to run alone holds the queue, so that the others can't take turns in front of it for ever.
         with _locked(queue, fcntl.LOCK_EX):

@@ -54,6 +54,20 @@ def test_the_other_exporter_is_taken_where_the_first_one_is_wrong() -> None:
         assert len(told(model)) == 1 and "TorchScript" in told(model)[0]
 
 
+@pytest.mark.parametrize("truths", [True, False])
+def test_attention_of_queries_to_which_a_mask_shows_nothing_is_zero(truths: bool) -> None:
+    """torch's exporter writes the mean of all values, or NaN."""
+    seen = torch.eye(6, dtype=torch.bool)
+    seen[2] = False
+    numbers = torch.zeros(6, 6).masked_fill(~seen, -torch.inf)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    model = built(lambda x: attention(x, x, x, seen if truths else numbers))
+    x = torch.randn(SHAPE)
+    found = model(x.numpy())
+    np.testing.assert_allclose(found, attention(x, x, x, seen).numpy(), rtol=1e-5, atol=1e-5)
+    assert not found[:, :, 2].any() and not told(model)
+
+
 @pytest.mark.parametrize(
     ("name", "function"),
     [

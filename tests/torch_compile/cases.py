@@ -237,23 +237,6 @@ def modules_of_16_bits() -> None:
         all_in_engines()
 
 
-@torch.no_grad()
-def attention_without_batch() -> None:
-    """Of two and three dimensions, with and without a mask."""
-    attention = nn.functional.scaled_dot_product_attention
-    q, k, v = (torch.randn(3, length, 16) for length in (5, 7, 7))
-    mask = torch.randn(5, 7)
-    for given in ((q, k, v), (q[0], k[0], v[0])):
-        agree(compiled(attention)(*given), attention(*given), 2e-6)
-        all_in_engines()
-        function = lambda *given: attention(*given, attn_mask=mask, scale=0.3) + 1  # noqa: E731
-        agree(compiled(function)(*given), function(*given), 2e-6)
-        all_in_engines()
-    seen = torch.rand(3, 5, 7) > 0.3
-    agree(compiled(attention)(q, k, v, seen), attention(q, k, v, seen), 2e-6)
-    all_in_engines()
-
-
 def gradient_modes() -> None:
     """Engines give results whatever the mode; where a gradient is asked for, torch gives it."""
     model = mlp()

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from tests.torch_compile import cases, faults, process_cases, shared, weight_cases
+from tests.torch_compile import attention_cases, cases, faults, process_cases, shared, view_cases, weight_cases
 from tests.torch_compile.processes import run
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,11 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.writes_into_views, ()),
     (cases.autocast, ()),
     (cases.modules_of_16_bits, ()),
-    (cases.attention_without_batch, ()),
+    (attention_cases.attention_without_batch, ()),
+    (attention_cases.queries_that_see_nothing, ()),
+    (attention_cases.encoder_layer_that_sees_nothing, ()),
+    (view_cases.expanded, ()),
+    (view_cases.result_beside_its_view, ()),
     (cases.gradient_modes, ()),
     (cases.results_without_gradients, ()),
     (cases.training, ()),

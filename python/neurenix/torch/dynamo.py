@@ -146,13 +146,14 @@ class _Compiler:
         self.once = self.once or _random(module)
         graphs.drop_fresh_copies(module)
         graphs.hoist_sizes(module)
+        graphs.set_apart_views(module)
         device = graphs.device(module)
         support = graphs.Support(module.graph, self._settings, device)
         found = graphs.partitions(module.graph, support, self._settings.min_block_size)
         self._report.operations = sum(map(graphs.is_work, module.graph.nodes))
         self._report.refusals = [*support.refusals.values(), *graphs.too_small(module.graph, support, found)]
-        if self._settings.require_full_compilation and self._report.refusals:
-            raise graphs.incomplete(self._report.refusals[0])
+        if self._settings.require_full_compilation:
+            graphs.require_all(module.graph, self._report.refusals)
         weights = Weights([] if self._settings.dryrun else list(constant.values()), self._settings.freeze)
         self._fuse(module, found, constant, device)
         if self._settings.dryrun:

@@ -215,6 +215,7 @@ class Support:
         self._left = settings.torch_executed_ops
         self._device = device
         self._shared = aliases(graph)
+        self._expanded = expanded(graph)
         self._read_raw = read_raw(graph)
         self.refusals: dict[str, Refusal] = {}
 
@@ -234,6 +235,8 @@ class Support:
             return "it is named in torch_executed_ops"
         if node.name in self._shared:
             return "its result shares memory with another one"
+        if node.name in self._expanded:
+            return "its elements share memory, as torch expands them"
         if node.name in self._read_raw:
             return "aten.as_strided reads its memory"
         if name in LEFT_TO_TORCH:
@@ -294,15 +297,60 @@ def _is_worth(nodes: list[fx.Node], least: int | None) -> bool:
 
 def aliases(graph: fx.Graph) -> set[str]:
     """The names of nodes whose results share memory with each other among those of the graph: torch makes these."""
-    output = next(node for node in graph.nodes if node.op == "output")
     ways: dict[fx.Node, list[list[fx.Node]]] = {}
-    for result in dict.fromkeys(output.all_input_nodes):
-        way, base = [], result
-        while _is_view(base):
-            way.append(base)
-            base = base.all_input_nodes[0]
+    for result in _results(graph):
+        way, base = _way(result)
         ways.setdefault(base, []).append(way)
     return {node.name for found in ways.values() if len(found) > 1 for way in found for node in way}
+
+
+def expanded(graph: fx.Graph) -> set[str]:
+    """The names of the views that lead to results whose elements share memory: torch makes these."""
+    return {node.name for result in _results(graph) if _is_expanded(result) for node in _way(result)[0]}
+
+
+def set_apart_views(module: fx.GraphModule) -> None:
+    """Gives results that torch makes views of their own, so that engines go on from theirs."""
+    graph = module.graph
+    output = next(node for node in graph.nodes if node.op == "output")
+    by_torch = aliases(graph) | expanded(graph)
+    made: dict[fx.Node, fx.Node] = {}
+    for result in _results(graph):
+        if result.name not in by_torch:
+            continue
+        for node in reversed(_way(result)[0]):
+            if node not in made:
+                with graph.inserting_before(output):
+                    made[node] = graph.node_copy(node, lambda one: made.get(one, one))
+        output.replace_input_with(result, made[result])
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _results(graph: fx.Graph) -> list[fx.Node]:
+    output = next(node for node in graph.nodes if node.op == "output")
+    return list(dict.fromkeys(output.all_input_nodes))
+
+
+def _way(result: fx.Node) -> tuple[list[fx.Node], fx.Node]:
+    """The views that lead to a node, the last one first, and what they are of."""
+    way, base = [], result
+    while _is_view(base):
+        way.append(base)
+        base = base.all_input_nodes[0]
+    return way, base
+
+
+def _is_expanded(node: fx.Node) -> bool:
+    found = value(node)
+    if not _is_view(node) or not isinstance(found, torch.Tensor) or found.layout is not torch.strided:
+        return False
+    pairs = zip(found.shape, found.stride(), strict=True)
+    return any(isinstance(stride, int) and stride == 0 and not _is_one(extent) for extent, stride in pairs)
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, int) and extent == 1
 
 
 def read_raw(graph: fx.Graph) -> set[str]:
@@ -383,11 +431,14 @@ def too_small(graph: fx.Graph, support: Support, found: list[list[fx.Node]]) -> 
     ]
 
 
-def incomplete(refusal: Refusal) -> UnsupportedError:
-    """The error where everything must run in engines, and this does not."""
-    return UnsupportedError(
-        "the graph has operators that run in torch",
-        layer=refusal.node,
-        got=f"{refusal.operator}: {refusal.reason}",
-        hint="leave out require_full_compilation",
-    )
+def require_all(graph: fx.Graph, refusals: list[Refusal]) -> None:
+    """Raises `UnsupportedError` for the first operation that runs in torch; views compute nothing."""
+    views = {node.name for node in graph.nodes if _is_view(node)}
+    for refusal in refusals:
+        if refusal.node not in views:
+            raise UnsupportedError(
+                "the graph has operators that run in torch",
+                layer=refusal.node,
+                got=f"{refusal.operator}: {refusal.reason}",
+                hint="leave out require_full_compilation",
+            )

@@ -14,6 +14,7 @@ import torch
 from neurenix import _native
 from neurenix.errors import FileError, UnsupportedError
 from neurenix.files import replacing
+from neurenix.importers.torch.attention import translations
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.torch.settings import operator_name
@@ -95,7 +96,10 @@ def registry() -> Any:
     need("onnxscript", "torch.compile with this backend", ("onnx", "onnxscript"))
     from torch.onnx._internal.exporter import _registration
 
-    return _registration.ONNXRegistry.from_torchlib()
+    found = _registration.ONNXRegistry.from_torchlib()
+    for target, function in translations().items():
+        found.register_op(target, function)
+    return found
 
 
 def _kept_names() -> Path | None:

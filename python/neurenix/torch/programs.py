@@ -35,14 +35,15 @@ def compile_program(
     """
     graph = _unlifted(program)
     graphs.hoist_sizes(graph)
+    graphs.set_apart_views(graph)
     device = graphs.device(graph)
     support = graphs.Support(graph.graph, settings, device)
     found = graphs.partitions(graph.graph, support, settings.min_block_size)
     report = stats.GraphReport("program", sum(map(graphs.is_work, graph.graph.nodes)))
     report.refusals = [*support.refusals.values(), *graphs.too_small(graph.graph, support, found)]
     stats.add(report)
-    if settings.require_full_compilation and report.refusals:
-        raise graphs.incomplete(report.refusals[0])
+    if settings.require_full_compilation:
+        graphs.require_all(graph.graph, report.refusals)
     _fill(graph, found, args, kwargs, settings, device, report)
     if settings.dryrun:
         stats.tell(report, settings.dryrun)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, cast
@@ -170,10 +171,12 @@ def _attention(joined: torch.Tensor, heads: int, mask: torch.Tensor | None, mask
     query, key, value_ = (
         part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in torch.split(joined, width, -1)
     )
-    hidden = None
-    if mask is not None:
+    if mask is None:
+        found = F.scaled_dot_product_attention(query, key, value_)
+    else:
         # Of type 0 it is (length, length), of type 1 (batch, length), of type 2 it has all four dimensions.
-        hidden = mask[:, None, None, :] if mask_type == 1 else mask
-        hidden = torch.zeros_like(hidden, dtype=joined.dtype).masked_fill(hidden.bool(), float("-inf"))
-    found = F.scaled_dot_product_attention(query, key, value_, hidden)
+        hidden = (mask[:, None, None, :] if mask_type == 1 else mask).bool()
+        scores = query @ key.transpose(2, 3) / math.sqrt(width // heads)
+        # Here a query that sees no key gives NaN.
+        found = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ value_
     return found.transpose(1, 2).reshape(batch, length, width)

@@ -13,6 +13,7 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
+from neurenix.importers.torch.attention import translations
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.results import NARROW, in_16_bits
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
@@ -80,7 +81,7 @@ def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request:
     need("onnxscript", "torch's ONNX exporter")
     with silence(), torch.no_grad():
         if request is None:
-            return torch.onnx.export(model, dynamo=True, verbose=False)
+            return torch.onnx.export(model, dynamo=True, verbose=False, custom_translation_table=translations())
         assert isinstance(model, torch.nn.Module)
         with eval_mode(model):
             return torch.onnx.export(
@@ -90,6 +91,7 @@ def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request:
                 dynamo=True,
                 verbose=False,
                 input_names=request.names,
+                custom_translation_table=translations(),
             )
 
 
@@ -104,6 +106,7 @@ def _dynamo(module: torch.nn.Module, request: Request, refittable: bool) -> onnx
         dynamic_shapes=request.dynamic_shapes,
         input_names=request.names,
         optimize=not refittable,
+        custom_translation_table=translations(),
     )
     assert program is not None
     if program.exported_program is not None:

@@ -12,6 +12,7 @@ import torch
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
+from neurenix.importers.torch.attention import translations
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.results import in_16_bits
 from neurenix.importers.torch.silence import first_line, silence
@@ -40,7 +41,13 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
     check_loaded(program.state_dict.items())
     try:
         with silence():
-            exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=not refittable)
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                verbose=False,
+                optimize=not refittable,
+                custom_translation_table=translations(),
+            )
         assert exported is not None
         model = exported.model_proto
     except Exception as error:
