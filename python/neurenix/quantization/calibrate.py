@@ -216,7 +216,7 @@ def found_ranges(
         full = full if tools is None else tools.prepared(full)
         # Batches may come once.
         rest = islice(given.read(inputs), KEPT) if tools is None and given.reads_twice else ()
-        given.seen = list(rest) if tools is None else tools.batches[:KEPT]
+        given.seen = list(rest if tools is None else tools.batches[:KEPT])
         return Calibrated(full, {}, tools, symmetric, per_token)
     tools = _tools(full, given, options, accuracy) if accuracy.needs_calibration else None
     full = full if tools is None else tools.prepared(full)
