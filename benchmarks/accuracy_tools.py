@@ -152,7 +152,7 @@ def one(name: str, case: Case, threads: int, rows: Sequence[str], found: dict[st
         known[row] = {
             "db": round(decibels(answers(model), want), 2),
             "build_s": round(seconds, 1),
-            "notes": [note for note in model.report()["notes"] if note.startswith(("accuracy: ", "int8: per_token"))],
+            "notes": [note for note in model.report()["notes"] if note.startswith("accuracy: ")],
         }
         print(f"{name:24} {row:32} {known[row]}", flush=True)
     found["rows"] = {row: known[row] for row in ROWS if row in known}

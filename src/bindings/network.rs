@@ -369,8 +369,8 @@ impl Network {
     /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
     /// "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
     /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights;
-    /// with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it. The matrix products
-    /// that `per_token` names, which take no part in the ranges, find a scale for each token at each call.
+    /// with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it. Matrix products that
+    /// `per_token` names, which take no part in the ranges, find a scale for each token at each call.
     #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false, symmetric = false,
                         per_token = vec![]))]
     #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]

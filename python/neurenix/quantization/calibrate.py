@@ -37,8 +37,8 @@ IN_FLOATS = "{}: {} of {} residuals stay in floats, since their steps are coarse
 UNSEEN = "{}: {} of {} residuals have 8 bits whatever that costs: the calibration has no range of what is added"
 SHOWN = 4
 #: What the report says of products with a scale for each token, and of those that would want a calibration.
-TOKENS = "int8: per_token: {} of {} products have a scale for each token, which each call finds"
-UNCALIBRATED = "int8: per_token: {} other products stay in floats: 8 bits of these want calibration="
+TOKENS = "accuracy: per_token: {} of {} products have a scale for each token, which each call finds"
+UNCALIBRATED = "accuracy: per_token: {} other products stay in floats: 8 bits of these want calibration="
 NO_TOKENS = "accuracy='per_token': {} has no kernel that multiplies tokens with scales of their own; one scale is used"
 UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
 HINT = "weights in 16 bits, and those that are quantized, stay as they are: calibrate the float32 model"
@@ -215,9 +215,11 @@ def found_ranges(
     if not _points(full, without, means):
         if not per_token:
             _tell_unquantized(options)
-        given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
         tools = _tools(full, given, options, accuracy) if per_token and accuracy.needs_calibration else None
         full = full if tools is None else tools.prepared(full)
+        # Batches may come once.
+        rest = islice(given.read(inputs), KEPT) if tools is None and given.reads_twice else ()
+        given.seen = list(rest if tools is None else tools.batches[:KEPT])
         return Calibrated(full, {}, tools, symmetric, per_token, tuple(keep))
     tools = _tools(full, given, options, accuracy) if accuracy.needs_calibration else None
     full = full if tools is None else tools.prepared(full)

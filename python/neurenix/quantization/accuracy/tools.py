@@ -62,7 +62,7 @@ class Tools:
     one that has Quantize and Dequantize layers (`corrected`)."""
 
     def __init__(self, asked: Accuracy, batches: Sequence[Batch], build: Build, reach: depthwise.Reach) -> None:
-        self.asked, self._batches, self._build, self._reach = asked, batches, build, reach
+        self.asked, self.batches, self._build, self._reach = asked, batches, build, reach
         #: What the report says.
         self.notes: list[str] = []
         #: Tells the scales of this network from those of others; nothing where there are none.
@@ -93,14 +93,14 @@ class Tools:
         """With corrected biases, in the strength of the least error of the outputs on the batches: where ranges cut off
         a lot, the mean of the error is that of few numbers, and its correction may harm all others."""
         assert self._full is not None
-        found = bias.corrections(self._full, quantized, self._batches, self._build)
+        found = bias.corrections(self._full, quantized, self.batches, self._build)
         exact = self._build(self._full)
         made = {1.0: bias.apply(quantized, found)}
         made |= {s: bias.apply(quantized, {name: s * shift for name, shift in found.items()}) for s in STRENGTHS}
         made[0.0] = quantized
         engines = {strength: self._build(network) for strength, network in made.items()}
         ratios = {strength: Ratios() for strength in made}
-        for batch in self._batches[:JUDGED]:
+        for batch in self.batches[:JUDGED]:
             wanted = dict(exact.run(batch))
             for strength, engine in engines.items():
                 ratios[strength].add(wanted, dict(engine.run(batch)))
@@ -150,7 +150,7 @@ class Tools:
 
     def _halves(self, full: Network, tensors: Sequence[Tensor]) -> list[depthwise.Halves]:
         """What these tensors, with channels along axis 1, hold on the batches."""
-        rows = -(-2 * smoothing.ROWS // len(self._batches))
+        rows = -(-2 * smoothing.ROWS // len(self.batches))
         halves = {tensor: depthwise.Halves(int(tensor.shape[1]), rows) for tensor in tensors}
         for held in self._held(full, tensors) if halves else ():
             for tensor, array in held.items():
@@ -164,7 +164,7 @@ class Tools:
         random = np.random.default_rng(0)
         peaks = {tensor: np.zeros(int(tensor.shape[-1]), np.float32) for tensor in tensors}
         rows: dict[Tensor, list[Array]] = {tensor: [] for tensor in tensors}
-        share = -(-smoothing.ROWS // len(self._batches))
+        share = -(-smoothing.ROWS // len(self.batches))
         for held in self._held(full, tensors):
             for tensor, array in held.items():
                 flat = array.reshape(-1, array.shape[-1])
@@ -209,7 +209,7 @@ class Tools:
     def _counted(self, products: Sequence[Product], wanted: Mapping[str, Steps]) -> dict[str, rounding.Hessian]:
         """The Hessian of each product, on what it reads in 8 bits."""
         assert self._full is not None
-        found = {product.name: rounding.Hessian(product, len(self._batches)) for product in products}
+        found = {product.name: rounding.Hessian(product, len(self.batches)) for product in products}
         sources = list(dict.fromkeys(product.source for product in products))
         for held in self._held(self._full, sources):
             for product in products:
@@ -227,7 +227,7 @@ class Tools:
             for at, tensor in enumerate(own):
                 copy.mark_output(tensor, str(at))
             engine = self._build(copy)
-        for batch in self._batches:
+        for batch in self.batches:
             given = {} if engine is None else dict(engine.run(batch))
             yield {tensor: np.asarray(given[str(at)]) for at, tensor in enumerate(inner)} | {
                 tensor: batch[inputs[tensor]] for tensor in tensors if tensor in inputs
