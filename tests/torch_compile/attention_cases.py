@@ -28,6 +28,23 @@ def attention_without_batch() -> None:
 
 
 @torch.no_grad()
+def attention_of_windows() -> None:
+    """With windows between the batch and the heads, as NesT has them."""
+    attention = nn.functional.scaled_dot_product_attention
+    for dynamic in (None, True):
+        ours = compiled(lambda x, mask=None: attention(x @ x.mT @ x, x, x, mask) + 1, dynamic=dynamic)
+        for batch in (2, 3):
+            x = torch.randn(batch, 4, 2, 5, 8)
+            if dynamic:
+                torch._dynamo.mark_static(x)
+                torch._dynamo.mark_dynamic(x, 0)
+            agree(ours(x), attention(x @ x.mT @ x, x, x) + 1, 2e-6)
+        mask = torch.eye(5, dtype=torch.bool)
+        agree(ours(x, mask), attention(x @ x.mT @ x, x, x, mask) + 1, 2e-6)
+    all_in_engines(2)
+
+
+@torch.no_grad()
 def queries_that_see_nothing() -> None:
     """torch gives zeros for them, whether a mask has truth values or numbers, as for the padding in front of a text."""
     attention = nn.functional.scaled_dot_product_attention

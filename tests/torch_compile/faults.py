@@ -51,6 +51,50 @@ def _functions() -> dict[str, tuple[Function, tuple[torch.Tensor, ...]]]:
     }
 
 
+def _of_integers() -> dict[str, tuple[Function, tuple[torch.Tensor, ...]]]:
+    """Of which no results are compared."""
+    large, small = torch.tensor([2**33 + 1, -(2**40) - 3, -7]), torch.tensor([-7, 2**20, 2])
+    codes = torch.tensor([[3, 200, 0], [255, 1, 3]], dtype=torch.uint8)
+    truths = codes > 2
+    return {
+        "truncated": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), (large, small)),
+        "truncated by a number": (lambda x: torch.div(x, -3, rounding_mode="trunc"), (large,)),
+        "floor": (lambda x, y: torch.div(x, y, rounding_mode="floor"), (large, small)),
+        "floor by a float": (lambda x: x.floor_divide(2.5), (large,)),
+        "bounds": (lambda x: x.clamp(-2, 300) + x.clamp(max=5) + x.clamp(min=-1), (codes,)),
+        "sort": (lambda x: torch.sort(x)[1], (torch.arange(40) % 3,)),
+        "uint8": (lambda x: (x.any(1), x.all(), -x, x << 2, x >> 1), (codes,)),
+        "truth values": (lambda x: (x + x, x.max(1), x.min(1)), (truths,)),
+    }
+
+
+@torch.no_grad()
+def integers() -> None:
+    """They are exact, and what has no form in ONNX leaves the rest of a graph to engines."""
+    for name, (function, inputs) in _of_integers().items():
+        got, want = compiled(function)(*inputs), function(*inputs)
+        torch.testing.assert_close(got, want, rtol=0, atol=0, msg=lambda text, at=name: f"{at}: {text}")
+    assert "fallbacks" not in counters()
+
+
+@torch.no_grad()
+def means_of_what_is_scattered() -> None:
+    """Indices that repeat show what is no mean, which those of the first call may not."""
+    scattered = lambda x, i: _heads(x, lambda y: y.scatter_reduce(1, i, y * 2, "mean", include_self=False))  # noqa: E731
+    ours, x = compiled(scattered), torch.randn(3, 4)
+    for indices in ([0, 1, 2, 3], [0, 0, 1, 1]):
+        places = torch.tensor([indices]).expand(3, 4)
+        torch.testing.assert_close(ours(x, places), scattered(x, places))
+
+
+@torch.no_grad()
+def greatest_of_all() -> None:
+    """`amax` without dimensions is in an engine."""
+    function, x = lambda x: (x - x.amin()) / (x.amax() - x.amin()), torch.randn(3, 4)
+    torch.testing.assert_close(compiled(function)(x), function(x))
+    assert "fallbacks" not in counters() and not reports()[-1].refusals
+
+
 @torch.no_grad()
 def left_to_torch() -> None:
     """What is known to be wrong runs in torch, and the report says so."""

@@ -75,7 +75,9 @@ def exportable() -> frozenset[str]:
                 return frozenset(found)
         except (OSError, ValueError):
             pass
-    registered = (forms[0].fx_target for forms in registry().functions.values())
+    # Some forms are for complex numbers alone.
+    forms = (form for forms in registry().functions.values() for form in forms if not form.is_complex)
+    registered = (form.fx_target for form in forms)
     names = frozenset(operator_name(one) for one in registered if isinstance(one, torch._ops.OpOverload))
     if not names:
         raise UnsupportedError("the operators of torch's ONNX exporter are not known in this version of torch")

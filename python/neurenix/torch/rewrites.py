@@ -64,6 +64,46 @@ def _arange(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[
     return graph.call_function(aten.sub.Tensor, (graph.call_function(aten.cumsum.default, (ones, 0)), 1))
 
 
+def _greatest(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The greatest or least of all: the exporter wants the dimensions."""
+    if len(args) > 1 or "dim" in kwargs:
+        return None
+    every = list(range(value(node.all_input_nodes[0]).ndim))
+    return graph.call_function(cast("Callable[..., Any]", node.target), (args[0], every), kwargs)
+
+
+def _clamp(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Bounds that the integers reach: the exporter lets others wrap around."""
+    found = value(node).dtype
+    bounds = [*args[1:], *[None] * (3 - len(args))]
+    bounds = [kwargs.get(name, bound) for name, bound in zip(("min", "max"), bounds, strict=True)]
+    if found.is_floating_point or not all(bound is None or isinstance(bound, int) for bound in bounds):
+        return None
+    limits = torch.iinfo(found)
+    near = [None if bound is None else min(max(bound, limits.min), limits.max) for bound in bounds]
+    return None if near == bounds else graph.call_function(aten.clamp.default, (args[0], *near))
+
+
+def _quotient(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of integers in integers, where it is truncated by magnitudes and signs: the exporter would divide in float32."""
+    operands = [value(one) if isinstance(one, fx.Node) else one for one in node.args]
+    dtypes = [getattr(one, "dtype", torch.int64) for one in operands]
+    signed = all(found in (torch.int16, torch.int32, torch.int64) for found in dtypes)
+    mode = kwargs.get("rounding_mode")
+    if mode is None or not signed or any(isinstance(one, float) for one in operands):
+        return None
+    if mode == "floor":
+        return graph.call_function(aten.floor_divide.default, args)
+
+    def both(target: Any, number: Callable[[int], int]) -> list[Any]:
+        return [number(one) if isinstance(one, int) else graph.call_function(target, (one,)) for one in args]
+
+    quotient = graph.call_function(aten.floor_divide.default, tuple(both(aten.abs.default, abs)))
+    signs = both(aten.sign.default, lambda one: (one > 0) - (one < 0))
+    sign = graph.call_function(aten.mul.Tensor, tuple(signs))
+    return graph.call_function(aten.mul.Tensor, (sign, quotient))
+
+
 def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Normalisations of 16 bits with weights of 32, which torch computes in the latter."""
     types = {value(one).dtype for one in node.all_input_nodes if isinstance(value(one), torch.Tensor)}
@@ -80,11 +120,33 @@ def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[st
     return (back, *(graph.call_function(operator.getitem, (result, place)) for place in range(1, len(value(node)))))
 
 
-def _attention_without_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Queries, keys and values with a batch and heads of 1 in front: the exporter wants four dimensions."""
+def _attention_of_four(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Queries, keys and values of four dimensions, which the exporter wants."""
+    found = value(node).ndim
+    return None if found == 4 else (_with_batch if found < 4 else _with_one_batch)(graph, node, args, kwargs)
+
+
+def _with_one_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """All dimensions in front of the heads as one."""
+    *lead, _, _, _ = value(node).shape
+    operands = [one for one in node.args[:3] if isinstance(one, fx.Node)]
+    if any(list(value(one).shape[:-3]) != lead for one in operands):
+        return None
+    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    sizes = [extent if isinstance(extent, int) else -1 for extent in lead]
+    if (isinstance(mask, fx.Node) and value(mask).ndim > 3) or sizes.count(-1) > 1:
+        return None
+    last = len(lead) - 1
+    inputs = [graph.call_function(aten.flatten.using_ints, (one, 0, last)) for one in args[:3]]
+    result = graph.call_function(aten.scaled_dot_product_attention.default, (*inputs, *args[3:]), kwargs)
+    return graph.call_function(aten.unflatten.int, (result, 0, sizes))
+
+
+def _with_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A batch and heads of 1 in front."""
     lacking = 4 - value(node).ndim
     operands = [one for one in node.args[:3] if isinstance(one, fx.Node)]
-    if lacking <= 0 or any(value(one).ndim != value(node).ndim for one in operands):
+    if any(value(one).ndim != value(node).ndim for one in operands):
         return None
 
     def wide(one: fx.Node, given: Any) -> Any:
@@ -104,7 +166,11 @@ def _attention_without_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ..
 
 
 REWRITES: dict[Any, Rewrite] = {
-    aten.scaled_dot_product_attention.default: _attention_without_batch,
+    aten.scaled_dot_product_attention.default: _attention_of_four,
+    aten.amax.default: _greatest,
+    aten.clamp.default: _clamp,
+    aten.div.Tensor_mode: _quotient,
+    aten.amin.default: _greatest,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,
     aten.unbind.int: _unbind,

@@ -35,9 +35,37 @@ def _own_scales(arguments: Mapping[str, Any]) -> bool:
     return any(arguments.get(name) is not None for name in ("scales_h", "scales_w", "scale_factors"))
 
 
-def _averages_integers(arguments: Mapping[str, Any]) -> bool:
-    found = arguments["self"].meta.get("val")
-    return arguments["reduce"] == "mean" and (found is None or not found.is_floating_point())
+def _averages(arguments: Mapping[str, Any]) -> bool:
+    return bool(arguments["reduce"] == "mean")
+
+
+def _dtype(given: Any) -> torch.dtype | None:
+    return getattr(getattr(given, "meta", {}).get("val"), "dtype", None)
+
+
+def _of_integers(arguments: Mapping[str, Any]) -> bool:
+    found = _dtype(arguments["self"])
+    return found is None or not found.is_floating_point
+
+
+def _of_truths(arguments: Mapping[str, Any]) -> bool:
+    return _dtype(arguments["self"]) == torch.bool
+
+
+def _of_truths_alone(arguments: Mapping[str, Any]) -> bool:
+    return _of_truths(arguments) and _dtype(arguments["other"]) == torch.bool
+
+
+def _of_uint8(arguments: Mapping[str, Any]) -> bool:
+    return _dtype(arguments["self"]) == torch.uint8
+
+
+def _by_a_number(arguments: Mapping[str, Any]) -> bool:
+    return isinstance(arguments["other"], float)
+
+
+def _mixes(arguments: Mapping[str, Any]) -> bool:
+    return len(set(map(_dtype, arguments["tensors"]))) > 1
 
 
 def _crops_and_wraps(arguments: Mapping[str, Any]) -> bool:
@@ -60,12 +88,27 @@ FAULTS: dict[str, tuple[Applies, str]] = {
     "aten._upsample_bilinear2d_aa.vec": (_own_scales, "the scales are forgotten"),
     "aten._upsample_bicubic2d_aa.default": (_own_scales, "the scales are forgotten"),
     "aten._upsample_bicubic2d_aa.vec": (_own_scales, "the scales are forgotten"),
-    "aten.scatter_reduce.two": (_averages_integers, "means of integers are rounded to the other side"),
+    "aten.scatter_reduce.two": (_averages, "ONNX has no means of what is scattered"),
+    "aten.sort.default": (_of_integers, "equal numbers have another order"),
+    "aten.add.Tensor": (_of_truths_alone, "truth values are added as numbers"),
+    "aten.any.default": (_of_uint8, "it gives truth values"),
+    "aten.any.dim": (_of_uint8, "it gives truth values"),
+    "aten.all.default": (_of_uint8, "it gives truth values"),
+    "aten.all.dim": (_of_uint8, "it gives truth values"),
+    "aten.neg.default": (_of_uint8, "ONNX has no Neg of it"),
+    "aten.__lshift__.Scalar": (_of_uint8, "it gives another dtype"),
+    "aten.__rshift__.Scalar": (_of_uint8, "it gives another dtype"),
+    "aten.floor_divide.default": (_by_a_number, "it divides by tensors alone"),
+    "aten.max.dim": (_of_truths, "ONNX has no ArgMax of truth values"),
+    "aten.min.dim": (_of_truths, "ONNX has no ArgMin of truth values"),
+    "aten.stack.default": (_mixes, "the dtypes stay as they are"),
+    "aten._linalg_det.default": (_always, "it gives one of three results"),
+    "aten._embedding_bag_forward_only.default": (_always, "a condition has a dimension"),
     "aten.pad.default": (_crops_and_wraps, "what is cropped is wrapped"),
 }
 
 #: Those that torch's older exporter, for TorchScript, does not write any better.
-ALIKE = frozenset({"aten.atan2.default", "aten.baddbmm.default"})
+ALIKE = frozenset({"aten.atan2.default", "aten.baddbmm.default", "aten.sort.default"})
 
 
 def fault(node: fx.Node) -> str | None:
