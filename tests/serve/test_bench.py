@@ -27,6 +27,7 @@ def bench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
     return run
 
 
+@pytest.mark.exclusive
 def test_clients_that_wait(start: Start, repository: Path, bench: Any, tmp_path: Path) -> None:
     server = start(repository / "mlp", grpc_port=0)
     slowed(server, 0.005)
