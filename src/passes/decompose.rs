@@ -67,4 +67,17 @@ mod tests {
         assert!(g.network.layers().all(|(_, l)| l.op.name != "Silu"));
         crate::passes::testing::assert_same(&before, &g.network);
     }
+
+    #[test]
+    fn tokens_get_the_same_scales_by_smaller_ops() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 3 7");
+        for output in g.op_full("DynamicQuantizePerToken", Default::default(), &[Some(x)]) {
+            g.output(output);
+        }
+        let before = g.network.clone();
+        assert_eq!(without_kernel(&mut g.network, &|_, _| false).unwrap(), 1);
+        assert!(g.network.layers().all(|(_, l)| l.op.name != "DynamicQuantizePerToken"));
+        crate::passes::testing::assert_same(&before, &g.network);
+    }
 }

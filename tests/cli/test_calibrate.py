@@ -101,6 +101,27 @@ def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call
     assert any(note.startswith("accuracy: gptq: 2 of 2 products") for note in json.loads(out)["notes"])
 
 
+def test_products_with_scales_for_tokens_have_no_cache(call: Call, model: Path, folder: Path) -> None:
+    del model
+    network = nx.Network("tokens")
+    x = network.add_input("x", np.float32, (4, 3, 8, 8))
+    weights = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+    y = network.add_layer("MatMul", [x, network.add_constant("w", weights)], {}, name="product")[0]
+    network.mark_output(y, "y")
+    nx.quantization.to_onnx(network, folder / "tokens.onnx")
+    words = ("calibrate", "tokens.onnx", "--data", "data", "--accuracy", "per_token")
+    code, _, err = call(*words)
+    assert code == 1 and "a cache would hold no range" in err and "--onnx" in err
+    code, out, err = call(*words, "--onnx", "tokens8.onnx")
+    assert code == 0 and "tokens8.onnx: the quantized model" in out, err
+    assert not (folder / "tokens.cache").exists()
+    code, out, err = call(
+        "export", "tokens.onnx", "--precision", "int8", "--accuracy", "per_token", "-o", "t.engine", "--providers",
+        "cpu", "--timing-cache", "none", "--json",
+    )  # fmt: skip
+    assert code == 0 and "accuracy: per_token: " in " ".join(json.loads(out)["notes"]), err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

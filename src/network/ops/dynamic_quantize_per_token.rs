@@ -110,8 +110,6 @@ mod tests {
     use super::*;
     use crate::network::attr::Attrs;
     use crate::network::reference::evaluate_op;
-    use crate::passes::decompose::without_kernel;
-    use crate::passes::testing::{Graph, assert_same};
 
     fn quantized(shape: &[usize], values: &[f64]) -> (Vec<i64>, Vec<f64>) {
         let x = Array::from_f64(DType::Float32, shape.to_vec(), values).unwrap();
@@ -133,17 +131,5 @@ mod tests {
         let (integers, scales) = quantized(&[3, 2], &[f64::NAN, 1.0, 1.0, -1.0, 1.0, f64::NEG_INFINITY]);
         assert_eq!(integers, [0, 0, 127, -127, 0, 0]);
         assert!(scales[0].is_nan() && scales[1].is_finite() && scales[2].is_nan());
-    }
-
-    #[test]
-    fn smaller_ops_give_the_same() {
-        let mut g = Graph::new();
-        let x = g.input("x", "n 3 7");
-        for output in g.op_full(DEF.name, Attrs::new(), &[Some(x)]) {
-            g.output(output);
-        }
-        let before = g.network.clone();
-        assert_eq!(without_kernel(&mut g.network, &|_, _| false).unwrap(), 1);
-        assert_same(&before, &g.network);
     }
 }
