@@ -26,7 +26,6 @@ import copy
 import gc
 import io
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -42,7 +41,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.bench_cuda import rms
 from benchmarks.workers import Again, Job, Pool, preload
-from benchmarks.zoo import DETECTORS, export_entry, profile_of
+from benchmarks.zoo import DETECTORS, export_entry, profile_of, unlogged
 
 #: The dtype of PyTorch's layers in each precision, and whether it may round float32 to tf32.
 PRECISIONS = {
@@ -121,9 +120,8 @@ def exported_dynamic(entry: Any, module: Any) -> bytes:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what exporters print."""
-    logging.disable(logging.WARNING)
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+    with unlogged(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

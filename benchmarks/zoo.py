@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,6 @@ def write(name: str, dynamo: bool, path: Path) -> None:
 
 def export_entry(entry: Any, module: Any, dynamo: bool, path: Path, torch: Any) -> None:
     """Exports at the last of the sizes: an exporter takes a batch of 1 for a constant."""
-    logging.disable(logging.WARNING)
     example = tuple(entry.fill(entry.sizes[-1]).values())
     options: dict[str, Any] = {"input_names": list(entry.inputs), "dynamo": dynamo}
     dynamic = {key: x.names() for key, x in entry.inputs.items()}
@@ -86,7 +86,19 @@ def export_entry(entry: Any, module: Any, dynamo: bool, path: Path, torch: Any) 
         options["verbose"] = False
     else:
         options |= {"dynamic_axes": dynamic, "opset_version": OPSET}
-    torch.onnx.export(module, example, path, **options)
+    with unlogged():
+        torch.onnx.export(module, example, path, **options)
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Without what exporters warn of; what ours warn of afterwards is told."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def cases_of(name: str) -> list[Case]:

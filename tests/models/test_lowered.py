@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from neurenix.importers import from_onnx
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnxscript")
+
+from benchmarks.zoo import unlogged  # noqa: E402
 
 #: Times PyTorch's own error, relative root mean square against double precision.
 SHARE = 1.1
@@ -123,13 +124,10 @@ def exported(name: str, folder: Path) -> tuple[Any, Path]:
     make, inputs, axes = MODELS[name]
     torch.manual_seed(0)
     module, path = make().eval(), folder / f"{name}.onnx"
-    logging.disable(logging.WARNING)
-    try:
+    with unlogged():
         torch.onnx.export(
             module, inputs(12), path, input_names=list(axes), dynamic_axes=axes, opset_version=17, dynamo=False
         )
-    finally:
-        logging.disable(logging.NOTSET)
     return module, path
 
 
