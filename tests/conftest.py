@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ import pytest
 
 from tests.exclusive import pytest_configure_node, pytest_runtest_protocol, pytest_unconfigure
 
-__all__ = ["own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_unconfigure"]
+__all__ = ["level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_unconfigure"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,3 +18,13 @@ def own_cache() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="neurenix-tests-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEURENIX_CACHE_DIR", os.path.join(folder, "cache"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def level_of_the_log() -> Iterator[None]:
+    """Programs that a test runs in this process set it: the tests behind hear what they heard before."""
+    logger, below = logging.getLogger("neurenix"), logging.root.manager.disable
+    level = logger.level
+    yield
+    logger.setLevel(level)
+    logging.disable(below)

@@ -39,7 +39,7 @@ MARKED = {
 UNTRIED = {
     "README.md": [
         'pip install ".[demo]" && python examples/01_find_faces.py',
-        'pip install ".[test]" && pytest',
+        'pip install ".[test]" && pytest -n 2 --dist loadfile',
         "0.929  a face from (182, 58) to (270, 178)",
     ],
     "docs/guides/serving.md": [

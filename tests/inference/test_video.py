@@ -106,6 +106,7 @@ def test_masks_lie_where_things_are(film: Path, mask: Path, tmp_path: Path) -> N
         assert frame.picture[5, 5].max() < 45
 
 
+@pytest.mark.exclusive
 def test_ctrl_c_leaves_a_film_that_plays(finder: Path, tmp_path: Path) -> None:
     render(tmp_path / "long.mp4", 1000, (480, 640))
     out = tmp_path / "out.mp4"
