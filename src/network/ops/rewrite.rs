@@ -234,7 +234,7 @@ mod tests {
     fn dtype(op: &OpDef) -> DType {
         if op.name.ends_with("Integer") {
             DType::UInt8
-        } else if op.name == "DynamicQuantizeLinear" {
+        } else if op.name.starts_with("DynamicQuantize") {
             DType::Float32
         } else {
             DType::Float64
