@@ -14,22 +14,22 @@ import pytest
 
 #: Under this name the controller of a run tells its workers the folder of the locks that they share.
 FOLDER = "locks"
-CONTROLLERS = pytest.StashKey[str]()
+FOLDER_KEY = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tells a worker, before it starts."""
     stash = node.config.stash
-    if CONTROLLERS not in stash:
-        stash[CONTROLLERS] = tempfile.mkdtemp(prefix="neurenix-test-locks-")
-    node.workerinput[FOLDER] = stash[CONTROLLERS]
+    if FOLDER_KEY not in stash:
+        stash[FOLDER_KEY] = tempfile.mkdtemp(prefix="neurenix-test-locks-")
+    node.workerinput[FOLDER] = stash[FOLDER_KEY]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Removes the folder, where all workers are done."""
-    if CONTROLLERS in config.stash:
-        shutil.rmtree(config.stash[CONTROLLERS])
+    if FOLDER_KEY in config.stash:
+        shutil.rmtree(config.stash[FOLDER_KEY])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -115,7 +115,7 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_accuracy(parser: argparse.ArgumentParser) -> None:
-    """Which tools lower the error of 8 bits, and what has none."""
+    """Which tools lower the error of 8 bits, and which layers stay in floats."""
     parser.add_argument(
         "--accuracy",
         metavar="TOOL,...",

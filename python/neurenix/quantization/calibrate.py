@@ -151,7 +151,10 @@ class Calibrated(NamedTuple):
 
     def points(self, keep: Sequence[str] = ()) -> list[Point]:
         """The tensors whose ranges are looked at, where products that `keep` names are in floats."""
-        return self.full.quantization_points([*self.floats(keep), *self.per_token])
+        return self.full.quantization_points(self._without_ranges(keep))
+
+    def _without_ranges(self, keep: Sequence[str]) -> list[str]:
+        return [*self.floats(keep), *self.per_token]
 
     def quantized(
         self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False, dtype: str = "int8"
@@ -166,7 +169,7 @@ class Calibrated(NamedTuple):
 
     def residuals_in_floats(self, keep: Sequence[str] = ()) -> list[str]:
         """The sums of residuals that int8 would round by too much, and which stay in floats in `quantized`, by name."""
-        without = [*self.floats(keep), *self.per_token]
+        without = self._without_ranges(keep)
         return self.full.residuals_in_floats(self.ranges, without, self.symmetric) if self.ranges else []
 
     def notes(self, keep: Sequence[str] = (), dtype: str = "int8") -> list[str]:

@@ -323,8 +323,9 @@ def set_apart_views(module: fx.GraphModule) -> None:
                 with graph.inserting_before(output):
                     made[node] = graph.node_copy(node, lambda one: made.get(one, one))
         output.replace_input_with(result, made[result])
-    graph.eliminate_dead_code()
-    module.recompile()
+    if made:
+        graph.eliminate_dead_code()
+        module.recompile()
 
 
 def _results(graph: fx.Graph) -> list[fx.Node]:

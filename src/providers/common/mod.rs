@@ -1,6 +1,7 @@
-//! What the kernels of several providers share: what a family sees, which pointwise layers go together, what follows a product, element strides of
-//! operands, the parts of slices, strided views through layers that only move elements, where packages lie, compiled code that is kept.
+//! What the kernels of several providers share: what a family sees, which pointwise layers go together, what follows a product, a Cast in front,
+//! element strides of operands, the parts of slices, strided views through layers that only move elements, where packages lie, compiled code that is kept.
 
+pub mod cast;
 pub mod epilogue;
 pub mod fn_kernel;
 pub mod group;

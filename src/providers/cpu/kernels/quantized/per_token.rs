@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::dynamic_quantize_per_token::{MOST, parameters};
-use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::providers::common::cast::cast_before;
 use crate::providers::cpu::kernels::Answer;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scope::{Scope, uniform_forms};
@@ -20,7 +20,8 @@ const GRAIN: usize = 4096;
 /// The layer with the Cast of 16 bits in front of it, and alone.
 pub fn offer(scope: &Scope) -> Answer {
     let mut found = vec![];
-    if let Some((cast, x)) = scope.input(0).and_then(|x| widened(scope.network, x)) {
+    let widened = |x| cast_before(scope.network, x, &[DType::Float16, DType::BFloat16]);
+    if let Some((cast, x)) = scope.input(0).and_then(widened) {
         found.push(Candidate {
             kernel: Arc::new(PerToken),
             layers: vec![cast, scope.layer],
@@ -30,14 +31,6 @@ pub fn offer(scope: &Scope) -> Answer {
     }
     found.push(scope.alone(PerToken, &[0]));
     Ok(found)
-}
-
-/// The Cast that widens floats of 16 bits to a tensor that one layer alone reads, and these.
-fn widened(network: &Network, x: TensorId) -> Option<(LayerId, TensorId)> {
-    network.sole_user(x)?;
-    let (id, layer) = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast")?;
-    let source = layer.inputs[0]?;
-    matches!(network[source].ty.dtype, DType::Float16 | DType::BFloat16).then_some((id, source))
 }
 
 struct PerToken;

@@ -23,6 +23,7 @@ use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
+use crate::providers::common::cast::cast_before;
 use crate::providers::common::epilogue::{Epilogue, behind, name};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
@@ -108,14 +109,6 @@ fn epilogues(scope: &Scope) -> Vec<Epilogue> {
     let network = scope.network;
     let takes = |id: LayerId| network[id].op.name == "Add" || activation(network, &network[id]).is_some();
     behind(scope, scope.layer().outputs[0], 1, &takes)
-}
-
-/// The Cast from one of these dtypes that gives a tensor to one layer alone, and what it casts.
-pub fn cast_before(network: &Network, x: TensorId, from: &[DType]) -> Option<(LayerId, TensorId)> {
-    network.sole_user(x)?;
-    let (cast, layer) = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast")?;
-    let source = layer.inputs.first().copied().flatten()?;
-    from.contains(&network[source].ty.dtype).then_some((cast, source))
 }
 
 /// The activation of a graph that a layer is.

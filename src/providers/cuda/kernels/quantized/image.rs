@@ -4,7 +4,7 @@ use super::{Found, Operation, stem};
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
-use crate::providers::cuda::kernels::conv::cast_before;
+use crate::providers::common::cast::cast_before;
 
 /// What a Quantize layer makes the pixels of, which this product alone reads.
 #[derive(Clone)]
