@@ -39,6 +39,7 @@ def qkv(heads: int, shared: int, queries: int, keys: int, size: int, batch: int 
 
 
 HIDDEN = exact([[-np.inf] * 5, [0.0, -np.inf, 1.0, 0.0, -2.0], [0.0] * 5])
+ALL_HIDDEN = exact(np.arange(3).reshape(3, 1, 1, 1) * np.ones((1, 1, 1, 200)) > 0, np.bool_)
 OPTIONS: dict[str, Any] = {"reference": by_torch, "opset": 0, "sums": True, "slack": 2}
 CASES = [
     case("plain", *qkv(3, 3, 5, 7, 8), **OPTIONS),
@@ -52,6 +53,8 @@ CASES = [
     case("causal_and_bias", *qkv(2, 2, 5, 5, 8), normal(2, 1, 1, 5), is_causal=1, **OPTIONS),
     case("sees_nothing", *qkv(2, 2, 3, 5, 8), HIDDEN, **OPTIONS),
     case("nan_where_nothing_is_seen", *qkv(2, 2, 3, 5, 8), HIDDEN, nan_if_blind=1, **OPTIONS),
+    case("a_batch_sees_nothing", *qkv(2, 2, 130, 200, 64, batch=3), ALL_HIDDEN, **OPTIONS),
+    case("no_keys", *qkv(4, 2, 70, 0, 64), **OPTIONS),
     case("single_query", *qkv(4, 4, 1, 40, 64), **OPTIONS),
     *(case(f"heads_of_{size}", *qkv(2, 2, 130, 150, size), **OPTIONS) for size in (80, 96, 128, 160, 256)),
     case("causal_heads_of_96", *qkv(4, 2, 70, 70, 96), is_causal=1, **OPTIONS),
