@@ -51,23 +51,25 @@ __device__ __forceinline__ void load_right(uint32 (&into)[4], uint32 b, uint32 c
     else load_transposed(into, b + spread<L::B_COLUMNS / 8>(k + lane % 16, column / 8 + lane / 16));
 }
 
-// HELD says that nobody writes the right operand any more.
-template <typename L, bool HELD, typename T, typename Y, typename Tail>
-__device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& tail, const Product& s) {
-    extern __shared__ __align__(128) uint8 memory[];
-    const uint32 down = (s.m + L::BM - 1) / L::BM, across = (s.n + L::BN - 1) / L::BN;
-    const uint32 batch = blockIdx.x / (down * across), tile = blockIdx.x % (down * across);
-    // Eight rows of tiles go through the columns together: what they read of `b` stays in the cache.
-    const uint32 first = tile / (8 * across) * 8, high = min(down - first, 8u), within = tile % (8 * across);
-    const int32 row = (first + within % high) * L::BM, column = within / high * L::BN;
+// Where the tile of a block begins, and in which product of the batch.
+struct Corner {
+    uint32 batch;
+    int32 row, column;
+};
+
+// Sums up a tile; SPLIT blocks of a cluster take a share of the terms each. HELD says that nobody writes the right operand any more.
+template <typename L, bool HELD, typename T>
+__device__ __forceinline__ void sum_up(float (&sums)[L::WM / 16][L::WN / 8][4], uint8* memory, const T* a, const T* b,
+                                       const Product& s, const Corner& corner) {
+    const uint32 batch = corner.batch;
+    const int32 row = corner.row, column = corner.column;
     const int32 a_pitch = L::TA ? s.left[1] : s.left[0], b_pitch = L::TB ? s.right[1] : s.right[0];
     a += place(s.batch, s.left_steps, batch) + (L::TA ? (uint64)row : (uint64)row * a_pitch);
     b += place(s.batch, s.right_steps, batch) + (L::TB ? (uint64)column * b_pitch : (uint64)column);
     const bool a_wide = (uint64)a % 16 == 0 && a_pitch % 8 == 0, b_wide = (uint64)b % 16 == 0 && b_pitch % 8 == 0;
     const int32 depths = (s.k + L::BK - 1) / L::BK, share = (depths + L::SPLIT - 1) / L::SPLIT;
-    const int32 start = blockIdx.z * share, end = min(start + share, depths);
+    const int32 start = L::SPLIT > 1 ? blockIdx.z * share : 0, end = min(start + share, depths);
     const uint32 shared = shared_address(memory);
-    float sums[L::WM / 16][L::WN / 8][4] = {};
     const auto load_a = [&](int32 step) {
         const int32 k = (start + step) * L::BK, stage = step % L::STAGES * L::STAGE_BYTES, rows = s.m - row, left = s.k - k;
         fetch<L::A_ROWS, L::A_COLUMNS, L::THREADS>(shared + stage, memory + stage, a + (L::TA ? (uint64)k * a_pitch : (uint64)k),
@@ -99,6 +101,18 @@ __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& t
     };
     begin_steps<L>(end - start, early, rest);
     take_steps<L, T>(sums, end - start, load, read);
+}
+
+template <typename L, bool HELD, typename T, typename Y, typename Tail>
+__device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& tail, const Product& s) {
+    extern __shared__ __align__(128) uint8 memory[];
+    const uint32 down = (s.m + L::BM - 1) / L::BM, across = (s.n + L::BN - 1) / L::BN;
+    const uint32 batch = blockIdx.x / (down * across), tile = blockIdx.x % (down * across);
+    // Eight rows of tiles go through the columns together: what they read of `b` stays in the cache.
+    const uint32 first = tile / (8 * across) * 8, high = min(down - first, 8u), within = tile % (8 * across);
+    const int32 row = (first + within % high) * L::BM, column = within / high * L::BN;
+    float sums[L::WM / 16][L::WN / 8][4] = {};
+    sum_up<L, HELD>(sums, memory, a, b, s, Corner{batch, row, column});
     const bool wide = s.n % 8 == 0 && (uint64)y % sizeof(Pack<Y, 8>) == 0 && tail.wide();
     finish<L>((float*)memory, sums, [&](int32, int32 r, int32 c, const float* laid) {
         if (row + r >= s.m || column + c >= s.n) return;

@@ -271,7 +271,7 @@ __device__ __forceinline__ void each_eight(const Take& take) {
     // Few at once, so that what was read for each ahead of time stays in registers.
     #pragma unroll(L::EACH <= MOST ? L::EACH : 1)
     for (int32 number = 0; number < L::EACH; number++) {
-        const int32 own = number * L::THREADS + threadIdx.x, v = blockIdx.z * L::SHARE + own;
+        const int32 own = number * L::THREADS + threadIdx.x, v = (L::SPLIT > 1 ? blockIdx.z * L::SHARE : 0) + own;
         if (own < L::SHARE) take(number, v / (L::BN / 8), v % (L::BN / 8) * 8);
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -127,6 +128,66 @@ def several(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     return made
 
 
+def by_row(name: str, left: tuple[int, ...], columns: int) -> Chain:
+    """A product with a number for each row, added and multiplied with."""
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        y = b.op("MatMul", b.inputs[0], b.constant(left[-1], columns, scale=left[-1] ** -0.5))
+        y = b.op("Add", b.op("Mul", y, b.inputs[1]), b.constant(columns))
+        return [b.op("Silu", b.op("Sub", y, b.inputs[2]))]
+
+    each = (*left[:-1], 1)
+    return Chain(f"{name}_by_row", (left, each, each), make)
+
+
+def tokens(name: str, left: tuple[int, ...], columns: int) -> Chain:
+    """A product of integers with a scale for each token and each channel."""
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        rng = np.random.default_rng(columns)
+        x = b.op("DequantizeLinear", *b.network.add_layer("DynamicQuantizePerToken", [b.inputs[0]]))
+        stored = b.network.add_constant("w", rng.integers(-127, 128, (left[-1], columns)).astype(np.int8))
+        scales = b.network.add_constant("s", (rng.uniform(0.5, 1, (1, columns)) / left[-1]).astype(np.float32))
+        y = b.op("MatMul", x, b.op("DequantizeLinear", stored, scales))
+        return [b.op("Silu", b.op("Add", y, b.constant(columns)))]
+
+    return Chain(f"{name}_of_tokens", (left,), make, ("float32",))
+
+
+def rows(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
+    """A product whose rows are normalized or reduced: with what is in front and behind, and what others read."""
+    result = (*left[:-1], columns)
+
+    def product(b: Builder) -> nx.Tensor:
+        return b.op("MatMul", b.inputs[0], b.constant(left[-1], columns, scale=left[-1] ** -0.5))
+
+    def residual(b: Builder) -> nx.Tensor:
+        return b.op("Add", b.op("Add", product(b), b.constant(columns)), b.inputs[1])
+
+    def layer_norm(b: Builder) -> list[nx.Tensor]:
+        return [b.op("LayerNormalization", residual(b), b.constant(columns), b.constant(columns), epsilon=1e-5)]
+
+    def kept(b: Builder) -> list[nx.Tensor]:
+        total = residual(b)
+        y = b.op("LayerNormalization", total, b.constant(columns), epsilon=1e-5)
+        return [total, y, b.op("Silu", y)]
+
+    def rms_norm(b: Builder) -> list[nx.Tensor]:
+        y = b.op("RMSNormalization", product(b), b.constant(columns), epsilon=1e-6)
+        return [b.op("Add", b.op("Silu", y), b.inputs[1])]
+
+    def reduced(b: Builder, op: str) -> list[nx.Tensor]:
+        y = b.op("Add", product(b), b.inputs[1])
+        # The least magnitude would be next to nothing, and have no digits.
+        y = y if op == "ReduceMin" else b.op("Abs", y)
+        return [b.op(op, y, axes=[len(left) - 1], keepdims=int(op == "ReduceMax")), *([y] if op == "ReduceMin" else [])]
+
+    made = [Chain(f"{name}_{of.__name__}", (left, result), of) for of in (layer_norm, kept, rms_norm)]
+    for op in ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum"):
+        made.append(Chain(f"{name}_{op}", (left, result), functools.partial(reduced, op=op)))
+    return made
+
+
 def widened() -> list[Chain]:
     """Products of 16 bits whose results the precision brings back to float32."""
     convolved, image = (2, 32, 9, 7), (2, 48, 9, 7)
@@ -175,6 +236,16 @@ CHAINS: list[Chain] = [
     *several("matmul", (2, 33, 64), 48),
     *several("matmul_odd", (2, 9, 37), 19),
     *several("matmul_large", (150, 192), 136),
+    by_row("matmul", (2, 33, 64), 48),
+    by_row("matmul_odd", (2, 9, 37), 19),
+    by_row("matmul_large", (150, 192), 136),
+    tokens("matmul", (2, 33, 64), 48),
+    tokens("matmul_odd", (9, 37), 19),
+    tokens("matmul_large", (150, 192), 136),
+    *rows("matmul_rows", (2, 33, 64), 48),
+    *rows("matmul_rows_odd", (2, 9, 37), 19),
+    *rows("matmul_rows_of_several_blocks", (150, 192), 392),
+    *rows("matmul_rows_of_a_whole_cluster", (3, 40), 1003),
     *widened(),
     *pointwise(),
 ]

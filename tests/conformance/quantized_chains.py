@@ -301,6 +301,22 @@ NORMALIZED: list[Chain] = [
 ]
 
 
+def tokens(left: tuple[int, ...], columns: int) -> Chain:
+    """A product with a bias whose rows get a scale each; of a row of zeros too."""
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        y = b.op("MatMul", b.inputs[0], b.constant(left[-1], columns, scale=left[-1] ** -0.5))
+        y = b.op("Relu", b.op("Sub", y, b.constant(columns)))
+        wide = b.op("Cast", y, to="float32", elidable=1)
+        return list(b.network.add_layer("DynamicQuantizePerToken", [wide]))
+
+    return Chain(f"DynamicQuantizePerToken_{columns}", (left,), make, ("float16", "bfloat16"))
+
+
+#: Tokens behind products, over blocks of a cluster and in one.
+TOKENS: list[Chain] = [tokens((2, 33, 64), 48), tokens((7, 37), 19), tokens((150, 96), 392)]
+
+
 def attention(name: str, size: int, queries: int, dtypes: tuple[str, ...], scheme: tuple[str, int]) -> list[Chain]:
     """Attention whose result is quantized, behind what moves it or not."""
     made = []

@@ -256,7 +256,10 @@ def without_ranges(network: Network, options: Mapping[str, Any], keep: Sequence[
 
 def takes_tokens(options: Mapping[str, Any]) -> bool:
     """Whether the preferred provider multiplies tokens with scales of their own."""
-    return bool(options["providers"][0] == "cpu")
+    from neurenix.hardware.options import has_int8
+
+    first = options["providers"][0]
+    return first == "cpu" or (first == "cuda" and has_int8(first))
 
 
 def _per_token(full: Network, keep: Sequence[str], options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ pub enum Broadcast {
     Full,
     /// By column: a row that is broadcast, as a bias is.
     Column,
+    /// By row, where columns lie along the last axis and are so many as the network says: a number for each row, as the scale of a token.
+    Row,
     /// Not at all: it is a single number.
     Scalar,
 }
@@ -41,6 +43,10 @@ impl Broadcast {
         let (ty, whole) = (&network[operand].ty, &network[result].ty);
         let columns = whole.shape.get(axis)?;
         let own = (axis + ty.rank()).checked_sub(whole.rank());
+        let last = (axis + 1 == whole.rank()).then_some(axis);
+        let rows = last.filter(|&last| {
+            ty.rank() == whole.rank() && ty.shape[last].is(1) && ty.shape[..last] == whole.shape[..last]
+        });
         if ty.shape == whole.shape {
             Some(Self::Full)
         } else if ty.elements().is(1) {
@@ -48,7 +54,7 @@ impl Broadcast {
         } else if own.and_then(|own| ty.shape.get(own)) == Some(columns) && ty.elements() == *columns {
             Some(Self::Column)
         } else {
-            None
+            rows.and(columns.as_const()).map(|_| Self::Row)
         }
     }
 }
@@ -429,13 +435,16 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_result_and_other_shapes_are_left_to_others() {
+    fn a_number_for_each_row_is_read_and_other_shapes_are_left_to_others() {
         let mut g = Graph::new();
         let product = product(&mut g);
         let column = g.input("column", "4 1");
-        let scaled = g.op("Relu", &[product]);
-        g.op("Mul", &[scaled, column]);
-        assert_eq!(all(&g, |_| true), ["Relu", ""]);
+        let scaled = g.op("Mul", &[product, column]);
+        let wider = g.input("wider", "2 4 8");
+        g.op("Mul", &[scaled, wider]);
+        assert_eq!(all(&g, |_| true), ["Mul", ""]);
+        let of = |axis| Broadcast::of(&g.network, column, product, axis);
+        assert_eq!((of(1), of(0)), (Some(Broadcast::Row), None));
     }
 
     #[test]

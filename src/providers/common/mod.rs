@@ -10,6 +10,7 @@ pub mod kept;
 pub mod operand_strides;
 pub mod packages;
 pub mod quantized;
+pub mod row_epilogue;
 pub mod scope;
 pub mod slices;
 pub mod strided_view;

@@ -60,6 +60,25 @@ impl PerToken {
             scales: quantization::scales_of_tokens(network, layer)?,
         })
     }
+
+    /// The integers without their scales.
+    pub fn integers(self) -> Dequantized {
+        Dequantized {
+            layer: self.layer,
+            tensor: self.tensor,
+            scheme: Scheme {
+                scale: 1.0,
+                zero: 0,
+                dtype: DType::Int8,
+            },
+        }
+    }
+}
+
+/// Whether a Dequantize layer of tokens had better be left to the product behind it, which alone reads it.
+pub fn claims_tokens(network: &Network, layer: &Layer) -> bool {
+    let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
+    PerToken::of(network, layer.outputs[0]).is_some() && reader() == Some("MatMul")
 }
 
 /// Whether what a Dequantize layer gives is added to another product of 8 bits. That one reads it in 8 bits and does the sum; done

@@ -177,6 +177,7 @@ impl<'a> Found<'a> {
         match operand.broadcast {
             Broadcast::Full => Some(Link::Full(binary, operand.tensor)),
             Broadcast::Column => Some(Link::Channel(binary, operand.tensor)),
+            Broadcast::Row => Some(Link::Row(binary, operand.tensor)),
             Broadcast::Scalar => channel.then_some(Link::Channel(binary, operand.tensor)),
         }
     }

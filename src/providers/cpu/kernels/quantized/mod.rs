@@ -21,7 +21,7 @@ use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request};
-use crate::providers::common::quantized::{self, PerToken};
+use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{self, Desc};
 use product::{Found, Product, Right};
 
@@ -46,13 +46,9 @@ pub fn sums_exactly() -> bool {
 
 /// Whether a Dequantize layer had better be left to the product behind it.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    let of_tokens = || {
-        let found = PerToken::of(network, layer.outputs[0]);
-        let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
-        found.is_some() && reader() == Some("MatMul")
-    };
     let products = &["Conv", "ConvTranspose", "MatMul"];
-    sums_exactly() && (quantized::claims(network, layer, products, Scheme::is_int) || of_tokens())
+    sums_exactly()
+        && (quantized::claims(network, layer, products, Scheme::is_int) || quantized::claims_tokens(network, layer))
 }
 
 /// The operands, or why a product between Dequantize layers is not one of 8 bits.

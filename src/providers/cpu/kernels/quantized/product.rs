@@ -3,7 +3,6 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
@@ -42,7 +41,7 @@ impl Found {
         let x = scope.input(0)?;
         let tokens = PerToken::of(network, x);
         let left = match tokens {
-            Some(found) => of_tokens(found),
+            Some(found) => found.integers(),
             None => Dequantized::integers(network, x)?,
         };
         let right = match Stored::of(network, scope.input(1)?, axis, left.scheme) {
@@ -81,19 +80,6 @@ impl Found {
         };
         let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
         [self.left.layer, right].into_iter().chain(bias).collect()
-    }
-}
-
-/// Tokens as integers without their scales.
-fn of_tokens(found: PerToken) -> Dequantized {
-    Dequantized {
-        layer: found.layer,
-        tensor: found.tensor,
-        scheme: Scheme {
-            scale: 1.0,
-            zero: 0,
-            dtype: DType::Int8,
-        },
     }
 }
 

@@ -26,12 +26,22 @@ pub struct Behind {
 impl Behind {
     /// The code of an epilogue.
     pub fn new(network: &Network, epilogue: &Epilogue) -> Self {
-        Self::of(network, epilogue, code::of)
+        let given = network[epilogue.result()].ty.dtype;
+        Self::of(network, epilogue, code::of(network, &layers(epilogue)), given, None)
     }
 
-    /// The same, with float32 constants as numbers.
-    pub fn numbered(network: &Network, epilogue: &Epilogue) -> Self {
-        Self::of(network, epilogue, code::numbered)
+    /// The same, whose result is not rounded: a float, for code of the same kernel.
+    pub fn unrounded(network: &Network, epilogue: &Epilogue) -> Self {
+        let code = code::of(network, &layers(epilogue));
+        Self::of(network, epilogue, code, DType::Float32, None)
+    }
+
+    /// The same, with float32 constants as numbers. Rows of the product are multiplied with a scale of their own first, where there are
+    /// such.
+    pub fn numbered(network: &Network, epilogue: &Epilogue, scales: Option<TensorId>) -> Self {
+        let given = network[epilogue.result()].ty.dtype;
+        let code = code::numbered(network, &layers(epilogue));
+        Self::of(network, epilogue, code, given, scales)
     }
 
     /// For each operand, whether it has a number for each element of the result.
@@ -39,10 +49,9 @@ impl Behind {
         self.operands.iter().map(|operand| operand.broadcast == Broadcast::Full)
     }
 
-    fn of(network: &Network, epilogue: &Epilogue, written: fn(&Network, &[LayerId]) -> Code) -> Self {
+    fn of(network: &Network, epilogue: &Epilogue, code: Code, given: DType, scales: Option<TensorId>) -> Self {
         let (product, output) = (epilogue.product, epilogue.result());
-        let layers: Vec<LayerId> = epilogue.layers().collect();
-        let code = written(network, &layers);
+        let layers = layers(epilogue);
         // A code is not read as a number, to be encoded once more.
         let last = network.producer(output).filter(|_| !layers.is_empty());
         let result = match last.is_some_and(|(_, layer)| code.gives_codes(network, layer)) {
@@ -55,7 +64,12 @@ impl Behind {
         };
         let operand = |&t: &TensorId| epilogue.operands.iter().find(|operand| operand.tensor == t).copied();
         let dtype = |t: TensorId| network[t].ty.dtype;
-        let operands: Vec<Operand> = code.inputs.iter().filter_map(operand).collect();
+        let scales = scales.map(|tensor| Operand {
+            tensor,
+            broadcast: Broadcast::Row,
+            uniform: None,
+        });
+        let operands: Vec<Operand> = code.inputs.iter().filter_map(operand).chain(scales).collect();
         let number = |tensor: TensorId| operands.iter().position(|operand| operand.tensor == tensor);
         let parameters = code.inputs.iter().enumerate().map(|(at, &tensor)| {
             let ty = number(tensor).map_or("T0".into(), |own| format!("X{}", own + 1));
@@ -66,7 +80,7 @@ impl Behind {
             parameters.push("const Wide<T0>::type sum".into());
         }
         let numbers = code.numbers.unwrap_or_default();
-        let mut text = typedef("T0", dtype(product)) + &typedef("Y0", dtype(output));
+        let mut text = typedef("T0", dtype(product)) + &typedef("Y0", given);
         _ = writeln!(text, "typedef {result} Result;");
         if !numbers.is_empty() {
             parameters.insert(0, "const Numbers& n".into());
@@ -89,13 +103,19 @@ impl Behind {
         };
         let sizes: Vec<usize> = operands.iter().map(|operand| dtype(operand.tensor).size()).collect();
         // Tiles of products of 16 bits have the shape for results of as many.
-        let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
-        let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike && others.is_empty());
+        let alike = dtype(product) == DType::Float32 || given.size() == 2;
+        let laid = Laid::new(&operands, &sizes, given.size()).filter(|_| alike && others.is_empty());
         let width = laid.as_ref().map_or(2, Laid::width);
         let is_bytes = laid
             .as_ref()
             .is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
-        text += &structure(&operands, &names, &others, laid, !numbers.is_empty());
+        let columns = &network[product].ty.shape[epilogue.axis];
+        let read = Read {
+            operands: &operands,
+            columns: columns.as_const().unwrap_or(0),
+            scales: scales.map(|_| operands.len()),
+        };
+        text += &structure(&read, &names, &others, laid, !numbers.is_empty());
         Self {
             operands,
             outputs: std::iter::once(output)
@@ -109,18 +129,17 @@ impl Behind {
     }
 }
 
+fn layers(epilogue: &Epilogue) -> Vec<LayerId> {
+    epilogue.layers().collect()
+}
+
 fn typedef(name: &str, dtype: DType) -> String {
     format!("typedef {} {name};\n", element(dtype).unwrap_or("float"))
 }
 
 /// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `numbered` says that there are `Numbers`.
-fn structure(
-    operands: &[Operand],
-    arguments: &[Option<usize>],
-    others: &Others,
-    laid: Option<Laid>,
-    numbered: bool,
-) -> String {
+fn structure(read: &Read, arguments: &[Option<usize>], others: &Others, laid: Option<Laid>, numbered: bool) -> String {
+    let operands = read.operands;
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
@@ -130,10 +149,11 @@ fn structure(
         text += "    Numbers n;\n";
     }
     let first = if numbered { "n, " } else { "" };
-    let call = |sum: &str, read: &dyn Fn(usize, Broadcast) -> String| {
+    let call = |sum: &str, at: &dyn Fn(usize, Broadcast) -> String| {
+        let sum = read.product(sum, at);
         let one = |argument: &Option<usize>| match *argument {
-            Some(number) => format!("widen({})", read(number + 1, operands[number].broadcast)),
-            None => sum.to_string(),
+            Some(number) => format!("widen({})", at(number + 1, operands[number].broadcast)),
+            None => sum.clone(),
         };
         let arguments: Vec<String> = arguments.iter().map(one).collect();
         let results = others.results().join(", ");
@@ -143,21 +163,18 @@ fn structure(
             arguments.join(", ")
         )
     };
-    let index = |broadcast: Broadcast| match broadcast {
-        Broadcast::Full => "at",
-        Broadcast::Column => "column",
-        Broadcast::Scalar => "0",
-    };
-    let single = call("sum", &|number, broadcast| format!("x{number}[{}]", index(broadcast)));
+    let place = |number: usize, broadcast: Broadcast| format!("x{number}[{}]", read.index(broadcast));
+    let single = call("sum", &place);
     _ = writeln!(
         text,
         "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
          Result y;\n        {single}\n{}        return Narrow<Y0>::from(y);\n    }}",
-        others.stored("sum", |number| format!("z{number}[at]")),
+        others.stored(&read.product("sum", &place), |number| format!("z{number}[at]")),
     );
-    let packed: Vec<usize> = (1..=operands.len())
-        .filter(|number| operands[number - 1].broadcast != Broadcast::Scalar)
-        .collect();
+    let (packed, rows) = (
+        read.numbers(&[Broadcast::Full, Broadcast::Column]),
+        read.numbers(&[Broadcast::Row]),
+    );
     let even = packed
         .iter()
         .map(|number| format!("(uint64)x{number} % sizeof(Pack<X{number}, 8>) == 0"));
@@ -171,15 +188,25 @@ fn structure(
          __device__ __forceinline__ bool wide() const {{ return {}; }}",
         even.join(" && ")
     );
-    let each = call("sums[k]", &|number, broadcast| match broadcast {
+    let fetched = |number: usize, broadcast: Broadcast| match broadcast {
         Broadcast::Scalar => format!("x{number}[0]"),
-        _ => format!("read.p{number}.item[k]"),
-    });
+        Broadcast::Row => format!("read.r{number}"),
+        Broadcast::Full | Broadcast::Column => format!("read.p{number}.item[k]"),
+    };
+    let each = call("sums[k]", &fetched);
     let fields = packed.iter().map(|number| format!(" Pack<X{number}, 8> p{number};"));
-    let reads = packed.iter().map(|number| {
-        let at = index(operands[number - 1].broadcast);
-        format!(" read.p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});")
+    let fields = fields.chain(rows.iter().map(|number| format!(" X{number} r{number};")));
+    let at = |number: &usize| read.index(operands[number - 1].broadcast);
+    let packs = packed.iter().map(|number| {
+        format!(
+            " read.p{number} = *(const Pack<X{number}, 8>*)(x{number} + {});",
+            at(number)
+        )
     });
+    let reads = packs.chain(
+        rows.iter()
+            .map(|number| format!(" read.r{number} = x{number}[{}];", at(number))),
+    );
     _ = writeln!(
         text,
         "    // What eight neighbours read{}.\n    struct Read {{{} }};\n    \
@@ -199,10 +226,47 @@ fn structure(
             .chain((!others.is_empty()).then(|| " read.at = at;".into()))
             .collect::<String>(),
         others.packs(),
-        others.stored("sums[k]", |number| format!("    others{number}.item[k]")),
+        others.stored(&read.product("sums[k]", &fetched), |number| format!(
+            "    others{number}.item[k]"
+        )),
         others.stores(),
     );
     text + &neighbours(laid, &call) + "};\n"
+}
+
+/// What a `Tail` reads.
+struct Read<'a> {
+    operands: &'a [Operand],
+    /// Columns of the result, where operands have a number for each row.
+    columns: i64,
+    /// The operand that rows of the product are multiplied with.
+    scales: Option<usize>,
+}
+
+impl Read<'_> {
+    /// Where the number of an operand is, for the result at `at`.
+    fn index(&self, broadcast: Broadcast) -> String {
+        match broadcast {
+            Broadcast::Full => "at".into(),
+            Broadcast::Column => "column".into(),
+            Broadcast::Row => format!("at / {}", self.columns),
+            Broadcast::Scalar => "0".into(),
+        }
+    }
+
+    /// The product, from a sum and what reads the operand of a number.
+    fn product(&self, sum: &str, read: &dyn Fn(usize, Broadcast) -> String) -> String {
+        self.scales.map_or(sum.into(), |scales| {
+            format!("f_product({sum}, {})", read(scales, Broadcast::Row))
+        })
+    }
+
+    /// The operands that broadcast in one of these ways.
+    fn numbers(&self, ways: &[Broadcast]) -> Vec<usize> {
+        let all = (1..).zip(self.operands);
+        let found = all.filter(|(_, operand)| ways.contains(&operand.broadcast));
+        found.map(|(number, _)| number).collect()
+    }
 }
 
 /// What a `Tail` stores beside its result: `Z1`, `Z2`, ...
@@ -316,6 +380,7 @@ impl Laid {
         };
         let (columns, elements) = (of(Broadcast::Column), of(Broadcast::Full));
         let fits = (1..=2).contains(&result)
+            && of(Broadcast::Row).is_empty()
             && columns.len() <= MOST_COLUMNS
             && columns.iter().all(|&(_, size)| size == 2)
             && elements.len() <= 1

@@ -28,7 +28,8 @@ pub fn epilogues_of_8_bits(scope: &Scope, axis: usize) -> Vec<Epilogue> {
     behind_8_bits(scope, scope.layer().outputs[0], axis, &takes, |_, _| true)
 }
 
-fn is_step(scope: &Scope, id: LayerId) -> bool {
+/// Whether a layer may be a step behind the scope's product, apart from its shapes.
+pub fn is_step(scope: &Scope, id: LayerId) -> bool {
     let layer = &scope.network[id];
     is_pointwise(scope.network, layer) && !of_8_bits::claims(scope.network, layer)
 }

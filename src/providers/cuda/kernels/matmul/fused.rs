@@ -91,6 +91,7 @@ impl Steps {
         let sizes = |operand: &Operand| match operand.broadcast {
             Broadcast::Full => [batches, m, n],
             Broadcast::Column => [1, 1, n],
+            Broadcast::Row => [batches, m, 1],
             Broadcast::Scalar => [1, 1, 1],
         };
         let sides = [side(0, m, k), side(1, k, n)];

@@ -8,8 +8,11 @@ use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::{Launches, fields};
 
 const PLAIN: &str = include_str!("../../../../../kernels/matmul.cu");
-const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
-const TENSOR: &str = include_str!("../../../../../kernels/gemm.cu");
+/// What is behind it in sources for tensor cores.
+const TENSOR: &str = concat!(
+    include_str!("../../../../../kernels/products.cuh"),
+    include_str!("../../../../../kernels/gemm.cu")
+);
 /// Axes of a batch that `matmul.cu` walks.
 const AXES: usize = 6;
 /// Rows and columns of the result that a block of `multiply` gives, and its threads.
@@ -84,7 +87,7 @@ impl Written {
 }
 
 /// `Product` of `matmul.cu`.
-fn numbers(problem: &Problem) -> Result<Vec<i32>> {
+pub fn numbers(problem: &Problem) -> Result<Vec<i32>> {
     let missing = AXES.checked_sub(problem.batch.len()).ok_or_else(|| {
         Error::unsupported("too many axes of a batch are broadcast one by one")
             .expected(format!("at most {AXES}"))
@@ -123,18 +126,21 @@ pub fn has_tensor_cores(device: &Device, dtype: DType) -> bool {
 
 /// How a block of `gemm` works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tile {
+pub struct Tile {
     /// Rows and columns of the result, and terms of its sums at a time.
-    size: [usize; 3],
+    pub size: [usize; 3],
     /// Warps along rows and columns.
-    warps: [usize; 2],
+    pub warps: [usize; 2],
     /// How many such steps are on their way at once.
-    stages: usize,
+    pub stages: usize,
     /// How many blocks share the sums.
     split: usize,
 }
 
-const SIZES: [([usize; 3], [usize; 2]); 7] = [
+/// The size of a tile, and its warps.
+pub type Size = ([usize; 3], [usize; 2]);
+
+const SIZES: [Size; 7] = [
     ([128, 128, 32], [2, 4]),
     ([128, 64, 64], [4, 2]),
     ([64, 64, 64], [2, 4]),
@@ -157,7 +163,12 @@ impl Tile {
 
     fn every() -> impl Iterator<Item = Self> {
         let splits = |tile: Self| SPLITS.into_iter().map(move |split| Self { split, ..tile });
-        let stages = |(size, warps)| {
+        Self::of(&SIZES).flat_map(splits)
+    }
+
+    /// Those of some sizes that share no sums.
+    pub fn of(sizes: &'static [Size]) -> impl Iterator<Item = Self> {
+        let stages = |&(size, warps): &'static Size| {
             let of = move |stages| Self {
                 size,
                 warps,
@@ -166,11 +177,11 @@ impl Tile {
             };
             STAGES.into_iter().map(of)
         };
-        SIZES.into_iter().flat_map(stages).flat_map(splits)
+        sizes.iter().flat_map(stages)
     }
 
     /// Threads of a block.
-    fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         32 * self.warps[0] * self.warps[1]
     }
 
@@ -182,7 +193,7 @@ impl Tile {
 
     /// Bytes of shared memory: operands on their way, and then the sums, whose rows are eight floats longer; behind them what
     /// blocks of a cluster send one another.
-    fn shared_bytes(&self) -> usize {
+    pub fn shared_bytes(&self) -> usize {
         let [m, n, _] = self.size;
         let sent = if self.split > 1 { m * n * size_of::<f32>() } else { 0 };
         (self.stages * self.step_bytes()).max(m * (n + 8) * size_of::<f32>()) + sent
@@ -238,7 +249,7 @@ impl Tile {
 }
 
 /// Tiles, what looks best for `count` products at once first; at most two ways to run each size, so that a few differ.
-fn ranked(mut tiles: Vec<Tile>, problem: &Problem, count: usize, processors: usize) -> Vec<Tile> {
+pub fn ranked(mut tiles: Vec<Tile>, problem: &Problem, count: usize, processors: usize) -> Vec<Tile> {
     const WAYS: usize = 2;
     let guess = |tile: &Tile| tile.guess(problem, count, processors);
     tiles.sort_by(|a, b| guess(a).total_cmp(&guess(b)));
@@ -250,6 +261,11 @@ fn ranked(mut tiles: Vec<Tile>, problem: &Problem, count: usize, processors: usi
         }
     }
     kept
+}
+
+/// A source with `gemm` in front of this.
+pub fn on_tensor_cores(behind: &str) -> String {
+    format!("{PLAIN}{TENSOR}{behind}")
 }
 
 /// The product on tensor cores, with the `number`th of the tiles that look best for it; several of the same shapes and the
@@ -279,7 +295,7 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
     };
     let threads = tile.threads();
     let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), "", &body);
-    let source = format!("{PLAIN}{PARTS}{TENSOR}{entry}");
+    let source = on_tensor_cores(&entry);
     let function = gpu.compiler.entry(&source, "product", tile.shared_bytes());
     let mut grid = Grid::over(tile.blocks(problem) * threads, threads as u32)?;
     grid.blocks[1] = written.products as u32;

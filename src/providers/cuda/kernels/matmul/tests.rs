@@ -102,7 +102,7 @@ fn layers_that_differ_in_numbers_share_their_code() {
         let to = attrs([("to", Attr::Type(DType::UInt8))]);
         let y = g.op_with("QuantizeLinear", to, &[y, scale]);
         g.output(y);
-        Behind::numbered(&g.network, &epilogue(&g))
+        Behind::numbered(&g.network, &epilogue(&g), None)
     };
     let (one, other) = (of(0.25, 0.5), of(0.125, 3.0));
     assert_eq!((one.numbers, other.numbers), (vec![0.5, 4.0], vec![3.0, 8.0]));
@@ -129,7 +129,7 @@ fn what_is_quantized_next_takes_few_steps_and_is_encoded_once() {
         if read {
             g.network.mark_output(y, "z").unwrap();
         }
-        let text = Behind::numbered(&g.network, &epilogue(&g)).text;
+        let text = Behind::numbered(&g.network, &epilogue(&g), None).text;
         assert!(text.contains(gelu), "{text}");
         assert!(read || text.contains("typedef Y0 Result;"), "{text}");
         let encoded = "const float8e4m3fn v1 = float8e4m3fn::of(f_product(v0, n.at[0]), true);";

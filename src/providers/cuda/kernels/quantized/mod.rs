@@ -20,13 +20,13 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
-use crate::network::{Layer, LayerId, Network};
+use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::epilogue::{Broadcast, Epilogue, name};
-use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
+use crate::providers::common::quantized::{self, Dequantized, PerToken, Weights, constant};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::device::memory::DeviceMemory;
@@ -50,7 +50,8 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
         let (_, weights) = network.producer(weights)?;
         network[weights.inputs[0]?].constant()
     };
-    quantized::claims(network, layer, &["Conv", "MatMul"], |_| true) && held().is_some()
+    let left = quantized::claims(network, layer, &["Conv", "MatMul"], |_| true);
+    (left || quantized::claims_tokens(network, layer)) && held().is_some()
 }
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
@@ -75,7 +76,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
         None => None,
     };
-    let image = Image::of(scope.network, &found);
+    let image = Image::of(scope.network, &found).filter(|_| found.tokens.is_none());
     let candidates = |epilogue: Epilogue| {
         let layers: Vec<LayerId> = epilogue.layers().collect();
         let (product, constants, add) = match &added {
@@ -93,6 +94,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 #[derive(Clone)]
 struct Found {
     left: Dequantized,
+    /// The scales of its rows, where each has one; that of the scheme is 1 then.
+    tokens: Option<TensorId>,
     /// What the kernel quantizes to that itself.
     image: Option<Image>,
     weights: Weights,
@@ -113,7 +116,9 @@ impl Found {
     fn of(scope: &Scope) -> Option<Self> {
         let network = scope.network;
         let attrs = &scope.layer().attrs;
-        let left = Dequantized::of(network, scope.input(0)?)?;
+        let x = scope.input(0)?;
+        let tokens = PerToken::of(network, x).filter(|_| scope.op() == "MatMul");
+        let left = tokens.map(PerToken::integers).or_else(|| Dequantized::of(network, x))?;
         let [x, w] = [scope.input_type(0)?, scope.input_type(1)?];
         let (operation, axis) = match scope.op() {
             "Conv" if x.rank() <= AXES + 2 && attrs.ints("pads").iter().all(|&pad| pad >= 0) => (
@@ -139,6 +144,7 @@ impl Found {
         };
         Some(Self {
             left,
+            tokens: tokens.map(|found| found.scales),
             image: None,
             weights: Weights::of(network, scope.input(1)?, axis, left.scheme)?,
             bias,
@@ -158,14 +164,17 @@ impl Found {
     /// It with the constant that an Add behind it adds to each channel for its bias, and that Add.
     fn added(&self, scope: &Scope, axis: usize) -> Option<(LayerId, Self)> {
         let (network, product) = (scope.network, scope.layer().outputs[0]);
-        let add = network.sole_user(product).filter(|_| self.bias.is_none())?;
+        let add = network
+            .sole_user(product)
+            .filter(|_| self.bias.is_none() && self.tokens.is_none())?;
         let layer = &network[add];
         let &[Some(a), Some(b)] = layer.inputs.as_slice() else {
             return None;
         };
         let other = if a == product { b } else { a };
         let broadcast = Broadcast::of(network, other, product, axis)?;
-        let fits = layer.op.name == "Add" && other != product && broadcast != Broadcast::Full;
+        let fits =
+            layer.op.name == "Add" && other != product && matches!(broadcast, Broadcast::Column | Broadcast::Scalar);
         let (array, dequantize) = constant(network, other).filter(|_| fits)?;
         let found = Self {
             bias: Some((array.to_f64(), dequantize)),
@@ -212,9 +221,10 @@ impl Found {
             .filter(|&id| Some(id) != add && Some(id) != bias)
             .collect();
         let epilogue = Epilogue::new(network, sums, axis, &others)?;
-        let behind = Behind::numbered(network, &epilogue);
+        let behind = Behind::numbered(network, &epilogue, self.tokens);
         // Sums of floats may be no numbers, of which layers one by one make others.
-        let linear = Linear::of(network, &epilogue).filter(|_| self.left.scheme.is_int());
+        let simple = self.left.scheme.is_int() && self.tokens.is_none();
+        let linear = Linear::of(network, &epilogue).filter(|_| simple);
         let (source, quantizing) = match &self.image {
             Some(image) => (image.tensor, image.layers.as_slice()),
             None => (self.left.tensor, [].as_slice()),

@@ -5,6 +5,7 @@ mod hardmax;
 mod lrn;
 mod norm;
 pub mod of_8_bits;
+pub mod per_token;
 mod reduce;
 mod scan;
 mod softmax;
@@ -33,6 +34,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         reduce::offer,
         scan::offer,
         top_k::offer,
+        per_token::offer,
     ];
     for family in offers {
         let found = family(scope, gpu)?;
