@@ -66,9 +66,10 @@ pub fn run(network: Network, provider: &Arc<dyn Provider>, inputs: &[Array], tf3
     };
     let mut outcomes = vec![];
     for layer in network.order()? {
-        let Ok(offered) = provider.candidates(&network, layer, &config.settings()) else {
+        let Ok(mut offered) = provider.candidates(&network, layer, &config.settings()) else {
             continue;
         };
+        offered.extend(provider.unplanned(&network, layer));
         for candidate in &offered {
             for form in candidate.kernel.forms() {
                 for lie in bench.lies(candidate, &form)? {

@@ -163,6 +163,11 @@ pub trait Provider: Send + Sync {
     /// The refusal, when it can't run the layer.
     fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer;
 
+    /// Kernels besides that no plan takes, since none was seen to win by them; conformance runs them.
+    fn unplanned(&self, _network: &Network, _layer: LayerId) -> Vec<Candidate> {
+        vec![]
+    }
+
     /// What it makes of those of a network's layers that are `free`, where it runs many of them as one kernel; it is not asked
     /// for [`Provider::candidates`] then. `None`: it goes layer by layer. An error ends the build; what can't be had is refused.
     fn regions(&self, _network: &Network, _free: &HashSet<LayerId>, _settings: &Settings) -> Option<Result<Regions>> {

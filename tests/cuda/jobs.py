@@ -490,6 +490,20 @@ def products_of_8_bits() -> list[str]:
 
 
 @leaves_nothing
+def of_tokens() -> set[str]:
+    """The kernels for two products of rows with a scale for each."""
+    rng = np.random.default_rng(0)
+    network = nx.Network("tokens")
+    y = network.add_input("x", "float32", ["n", 64])
+    for _ in range(2):
+        w = network.add_constant("w", rng.standard_normal((64, 64)).astype(np.float32))
+        y = network.add_layer("Relu", network.add_layer("MatMul", [y, w]))[0]
+    network.mark_output(y, "y")
+    backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=0, verify=False)
+    model = backend.optimize_model(network, {"x": (8, 64)}, precision="int8", accuracy="per_token")
+    return {str(row["kernel"]) for row in model.report()["kernels"]}
+
+
 def calibrated(precision: str) -> tuple[set[str], dict[str, float]]:
     """The kernels for a small network in a precision that is calibrated, and what its products are of."""
     batch = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)

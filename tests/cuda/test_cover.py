@@ -143,9 +143,11 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
     with Process(libraries, NEURENIX_CACHE="0", **device) as process:
         kernels = process.run(jobs.products_of_8_bits)
         kernels_of_fp8, shares = process.run(jobs.calibrated, "fp8")
+        of_tokens = process.run(jobs.of_tokens)
         in_int8 = [process.run(jobs.calibrated, precision)[0] for precision in ("int8", "int8+fp16")]
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
+    assert {"DynamicQuantizePerToken", "int8 MatMul+Relu"} <= of_tokens
     # The precision brings a Cast between Dequantize and the mean, or none.
     assert all({"int8 QuantizeLinear+Conv+Relu+QuantizeLinear", "int8 ReduceMean"} <= kernels for kernels in in_int8)
     # Ada and later GPUs multiply floats of 8 bits; a product adds its bias itself.

@@ -13,7 +13,7 @@ use crate::network::op::TensorType;
 use crate::network::plugin::{Plugin, Prepared, Shaped, blame};
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Instance, Job, Kernel, Offer, Provider, Refusal, Request, Settings};
+use crate::plan::{Call, Candidate, Instance, Job, Kernel, Offer, Provider, Refusal, Request, Settings};
 use crate::providers::common::scope::{Orders, Scope};
 use device::Device;
 use kernels::transfer::Transfer;
@@ -198,6 +198,15 @@ impl Provider for Cuda {
             reason: why.reason,
             hint: why.hint.into(),
         })
+    }
+
+    fn unplanned(&self, network: &Network, layer: LayerId) -> Vec<Candidate> {
+        let scope = Scope {
+            network,
+            layer,
+            orders: &self.orders,
+        };
+        kernels::unplanned(&scope, &self.gpu)
     }
 
     fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {

@@ -190,6 +190,11 @@ static FAMILIES: &[Family] = &[
     family("plugin", plugin::offer),
 ];
 
+/// See [`crate::plan::Provider::unplanned`].
+pub fn unplanned(scope: &Scope, gpu: &Arc<Gpu>) -> Vec<Candidate> {
+    matmul::rows::offer(scope, gpu)
+}
+
 /// Everything that the families offer for a layer; the last one runs it alone.
 ///
 /// # Errors

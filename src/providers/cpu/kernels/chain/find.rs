@@ -177,7 +177,8 @@ impl<'a> Found<'a> {
         match operand.broadcast {
             Broadcast::Full => Some(Link::Full(binary, operand.tensor)),
             Broadcast::Column => Some(Link::Channel(binary, operand.tensor)),
-            Broadcast::Row => Some(Link::Row(binary, operand.tensor)),
+            // Beside floats oneDNN has its reference implementation alone.
+            Broadcast::Row => None,
             Broadcast::Scalar => channel.then_some(Link::Channel(binary, operand.tensor)),
         }
     }

@@ -43,8 +43,8 @@ pub enum Link {
     Full(Binary, TensorId),
     /// Combined with one number per channel.
     Channel(Binary, TensorId),
-    /// With one number per row, which lies along the last axis.
-    Row(Binary, TensorId),
+    /// Multiplied with one number per row: the scale of a token.
+    Tokens(TensorId),
     /// What a tensor of 8 bits stands for is added.
     Residual(TensorId, Scheme),
     /// Quantized and dequantized again: rounded to what the scheme has.
@@ -55,7 +55,7 @@ impl Link {
     /// The tensor that it reads besides.
     fn operand(&self) -> Option<TensorId> {
         match *self {
-            Link::Full(_, tensor) | Link::Channel(_, tensor) | Link::Residual(tensor, _) | Link::Row(_, tensor) => {
+            Link::Full(_, tensor) | Link::Channel(_, tensor) | Link::Residual(tensor, _) | Link::Tokens(tensor) => {
                 Some(tensor)
             }
             Link::Eltwise(_) | Link::Rounded(_) => None,
@@ -120,7 +120,7 @@ impl Chain {
     /// An epilogue behind sums of products of 8 bits, each row of which is first multiplied with a scale of its own.
     pub fn of_tokens(network: &Network, epilogue: &Epilogue, channels: Channels, scales: TensorId) -> Option<Self> {
         let mut found = Found::of(network, epilogue, true)?;
-        found.links.insert(0, Link::Row(Binary::Mul, scales));
+        found.links.insert(0, Link::Tokens(scales));
         Some(Self::from(found, channels, None))
     }
 
@@ -140,7 +140,7 @@ impl Chain {
         let scales = |link: &Link| {
             matches!(
                 link,
-                Link::Eltwise(Eltwise::Relu { .. }) | Link::Residual(..) | Link::Rounded(_) | Link::Row(Binary::Mul, _)
+                Link::Eltwise(Eltwise::Relu { .. }) | Link::Residual(..) | Link::Rounded(_) | Link::Tokens(_)
             )
         };
         let unit = match end {
@@ -176,7 +176,7 @@ impl Chain {
     pub fn layouts(&self, layout: Layout) -> Vec<Layout> {
         let operand = |link: &Link| match link {
             Link::Full(..) | Link::Residual(..) => Some(layout),
-            Link::Channel(..) | Link::Row(..) => Some(Layout::Plain),
+            Link::Channel(..) | Link::Tokens(_) => Some(Layout::Plain),
             Link::Eltwise(_) | Link::Rounded(_) => None,
         };
         self.links.iter().filter_map(operand).collect()
@@ -206,7 +206,7 @@ impl Chain {
             Link::Channel(b, _) => format!(" {b:?} channel"),
             Link::Residual(..) => " residual".into(),
             Link::Rounded(_) => " rounded".into(),
-            Link::Row(b, _) => format!(" {b:?} row"),
+            Link::Tokens(_) => " per token".into(),
         };
         let end = self.end.map(|end| match end {
             End::Quantized(scheme) => format!(" to {} {}", scheme.dtype, scheme.zero % 2),

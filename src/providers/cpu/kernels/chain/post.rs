@@ -48,13 +48,12 @@ impl Chain {
                     post.ops
                         .push(PostOp::Binary(*binary, Desc::plain(operand().dtype, &shape)?));
                 }
-                Link::Row(binary, _) => {
-                    let mut shape = result.to_vec();
-                    if let Some(columns) = shape.last_mut() {
-                        *columns = 1;
-                    }
+                Link::Tokens(_) => {
+                    let mut shape = vec![1; result.len()];
+                    let axis = result.len() - 2;
+                    shape[axis] = result[axis];
                     post.ops
-                        .push(PostOp::Binary(*binary, Desc::plain(operand().dtype, &shape)?));
+                        .push(PostOp::Binary(Binary::Mul, Desc::plain(operand().dtype, &shape)?));
                 }
                 Link::Residual(_, scheme) => {
                     let (operand, scale) = (operand(), scheme.scale / self.unit);

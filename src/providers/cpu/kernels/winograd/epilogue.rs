@@ -20,7 +20,7 @@ pub fn is_supported(links: &[Link]) -> bool {
     links.iter().all(|link| match *link {
         Link::Eltwise(function) => eltwise(function, Portable::splat(0.0)).is_some(),
         Link::Full(..) | Link::Channel(..) => true,
-        Link::Residual(..) | Link::Rounded(_) | Link::Row(..) => false,
+        Link::Residual(..) | Link::Rounded(_) | Link::Tokens(_) => false,
     })
 }
 
@@ -32,7 +32,7 @@ pub fn operations(links: &[Link]) -> Vec<EpilogueOp> {
         Link::Eltwise(function) => Some(EpilogueOp::Eltwise(function)),
         Link::Full(binary, _) => Some(EpilogueOp::Full(binary, next())),
         Link::Channel(binary, _) => Some(EpilogueOp::Channel(binary, next())),
-        Link::Residual(..) | Link::Rounded(_) | Link::Row(..) => None,
+        Link::Residual(..) | Link::Rounded(_) | Link::Tokens(_) => None,
     };
     links.iter().filter_map(operation).collect()
 }

@@ -8,7 +8,7 @@ mod fused;
 mod library;
 mod own;
 pub mod problem;
-mod rows;
+pub mod rows;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -47,7 +47,6 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     };
     let mut found: Vec<Candidate> = together::offer(scope, gpu).into_iter().collect();
     let alone = |epilogue: Epilogue| single(scope, [left, right], &epilogue, gpu).candidate();
-    found.extend(rows::offer(scope, gpu));
     found.extend(follow::epilogues(scope).into_iter().map(alone));
     Ok(found)
 }

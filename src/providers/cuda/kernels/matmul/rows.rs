@@ -36,8 +36,13 @@ const SIZES: [Size; 7] = [
     ([32, 64, 64], [2, 4]),
 ];
 
-/// The scope's product with what brings its rows together.
+/// The scope's product with what brings its rows together. No plan takes it: on an H200, with a bias, a residual and a LayerNormalization,
+/// it took 0.92 to 3.6 times as long as the best product and a kernel for the rows behind it (22 shapes of 1 to 25,088 rows, 32 to 3,072
+/// terms and 32 to 768 columns, 20 of them slower): a cluster that holds whole rows leaves neither warpgroups nor shares of sums.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Vec<Candidate> {
+    if scope.op() != "MatMul" {
+        return vec![];
+    }
     let ty = scope.output_type(0);
     let matrices = [0, 1]
         .iter()
