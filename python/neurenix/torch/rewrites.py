@@ -72,6 +72,18 @@ def _greatest(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dic
     return graph.call_function(cast("Callable[..., Any]", node.target), (args[0], every), kwargs)
 
 
+def _clamp(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Bounds that the integers reach: the exporter lets others wrap around."""
+    found = value(node).dtype
+    bounds = [*args[1:], *[None] * (3 - len(args))]
+    bounds = [kwargs.get(name, bound) for name, bound in zip(("min", "max"), bounds, strict=True)]
+    if found.is_floating_point or not all(bound is None or isinstance(bound, int) for bound in bounds):
+        return None
+    limits = torch.iinfo(found)
+    near = [None if bound is None else min(max(bound, limits.min), limits.max) for bound in bounds]
+    return None if near == bounds else graph.call_function(aten.clamp.default, (args[0], *near))
+
+
 def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Normalisations of 16 bits with weights of 32, which torch computes in the latter."""
     types = {value(one).dtype for one in node.all_input_nodes if isinstance(value(one), torch.Tensor)}
@@ -136,6 +148,7 @@ def _with_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: d
 REWRITES: dict[Any, Rewrite] = {
     aten.scaled_dot_product_attention.default: _attention_of_four,
     aten.amax.default: _greatest,
+    aten.clamp.default: _clamp,
     aten.amin.default: _greatest,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,

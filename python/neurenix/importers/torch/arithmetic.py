@@ -16,36 +16,7 @@ Translation = Callable[..., Any]
 
 def translations() -> dict[Any, Translation]:
     """What writes these operators in place of torch's own exporter."""
-    return {aten.atan2.default: _angle(), aten.div.Tensor_mode: _quotient()} | _bounded() | _without_self()
-
-
-def _bounded() -> dict[Any, Translation]:
-    """Clamps whose bounds the integers reach: the exporter lets others wrap around."""
-    from onnxscript import ir
-    from onnxscript import opset18 as op
-    from onnxscript.function_libs.torch_lib.ops import core
-
-    def near(bound: Any, of: Any) -> Any:
-        if of.dtype.is_integer() and isinstance(bound, int):
-            high = 2 ** (of.dtype.bitwidth - of.dtype.is_signed()) - 1
-            bound = min(max(bound, -high - 1 if of.dtype.is_signed() else 0), high)
-        if not isinstance(bound, (int, float)):
-            return bound
-        # onnxscript takes its own tensors as well as ONNX's.
-        tensor: Any = ir.tensor(bound, dtype=of.dtype)
-        return op.Constant(value=tensor)
-
-    # onnxscript reads these annotations: bounds are no tensors.
-    def clamp(self: Any, min: Optional[float] = None, max: Optional[float] = None) -> Any:  # noqa: UP045
-        return core.aten_clamp(self, near(min, self), near(max, self))
-
-    def clamp_min(self: Any, min: float) -> Any:
-        return core.aten_clamp_min(self, near(min, self))
-
-    def clamp_max(self: Any, max: float) -> Any:
-        return core.aten_clamp_max(self, near(max, self))
-
-    return {aten.clamp.default: clamp, aten.clamp_min.default: clamp_min, aten.clamp_max.default: clamp_max}
+    return {aten.atan2.default: _angle(), aten.div.Tensor_mode: _quotient()} | _without_self()
 
 
 def _quotient() -> Translation:
