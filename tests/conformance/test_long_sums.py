@@ -14,9 +14,9 @@ MOST = 3.5e-7
 
 def network(weights: np.ndarray, size: int) -> nx.Network:
     made = nx.Network("sums")
-    x = made.input("x", "float32", [2, weights.shape[1], size, size])
+    x = made.add_input("x", weights.dtype, [2, weights.shape[1], size, size])
     pads = [weights.shape[2] // 2] * 4
-    made.output("y", made.layer("Conv", [x, made.constant("w", weights)], {"pads": pads})[0])
+    made.mark_output(made.add_layer("Conv", [x, made.add_constant("w", weights)], {"pads": pads})[0], "y")
     return made
 
 
