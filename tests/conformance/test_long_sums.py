@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from neurenix import _native
 MOST = 3.5e-7
 
 
-def network(weights: np.ndarray, size: int) -> nx.Network:
+def network(weights: np.ndarray[Any, Any], size: int) -> nx.Network:
     made = nx.Network("sums")
     x = made.add_input("x", weights.dtype, [2, weights.shape[1], size, size])
     pads = [weights.shape[2] // 2] * 4
