@@ -56,7 +56,12 @@ def _of_integers() -> dict[str, tuple[Function, tuple[torch.Tensor, ...]]]:
     large, small = torch.tensor([2**33 + 1, -(2**40) - 3, -7]), torch.tensor([-7, 2**20, 2])
     codes = torch.tensor([[3, 200, 0], [255, 1, 3]], dtype=torch.uint8)
     truths = codes > 2
+    least, by = (
+        torch.tensor([-(2**31), -(2**31), 100000001], dtype=torch.int32),
+        torch.tensor([2, -7, 3], dtype=torch.int32),
+    )
     return {
+        "the least": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), (least, by)),
         "truncated": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), (large, small)),
         "truncated by a number": (lambda x: torch.div(x, -3, rounding_mode="trunc"), (large,)),
         "floor": (lambda x, y: torch.div(x, y, rounding_mode="floor"), (large, small)),
@@ -104,7 +109,7 @@ def left_to_torch() -> None:
             got, want, rtol=1e-5, atol=1e-5, equal_nan=True, msg=lambda text, at=name: f"{at}: {text}"
         )
     reasons = [refusal.reason for one in reports() for refusal in one.refusals]
-    assert len([reason for reason in reasons if "would write it wrongly" in reason]) >= 10, reasons
+    assert len([reason for reason in reasons if "would write it wrongly" in reason]) >= 6, reasons
     assert "fallbacks" not in counters()
 
 

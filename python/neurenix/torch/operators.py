@@ -14,7 +14,7 @@ import torch
 from neurenix import _native
 from neurenix.errors import FileError, UnsupportedError
 from neurenix.files import replacing
-from neurenix.importers.torch.attention import translations
+from neurenix.importers.torch.translations import translations
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.torch.settings import operator_name

@@ -84,26 +84,6 @@ def _clamp(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[s
     return None if near == bounds else graph.call_function(aten.clamp.default, (args[0], *near))
 
 
-def _quotient(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of integers in integers, where it is truncated by magnitudes and signs: the exporter would divide in float32."""
-    operands = [value(one) if isinstance(one, fx.Node) else one for one in node.args]
-    dtypes = [getattr(one, "dtype", torch.int64) for one in operands]
-    signed = all(found in (torch.int16, torch.int32, torch.int64) for found in dtypes)
-    mode = kwargs.get("rounding_mode")
-    if mode is None or not signed or any(isinstance(one, float) for one in operands):
-        return None
-    if mode == "floor":
-        return graph.call_function(aten.floor_divide.default, args)
-
-    def both(target: Any, number: Callable[[int], int]) -> list[Any]:
-        return [number(one) if isinstance(one, int) else graph.call_function(target, (one,)) for one in args]
-
-    quotient = graph.call_function(aten.floor_divide.default, tuple(both(aten.abs.default, abs)))
-    signs = both(aten.sign.default, lambda one: (one > 0) - (one < 0))
-    sign = graph.call_function(aten.mul.Tensor, tuple(signs))
-    return graph.call_function(aten.mul.Tensor, (sign, quotient))
-
-
 def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Normalisations of 16 bits with weights of 32, which torch computes in the latter."""
     types = {value(one).dtype for one in node.all_input_nodes if isinstance(value(one), torch.Tensor)}
@@ -169,7 +149,6 @@ REWRITES: dict[Any, Rewrite] = {
     aten.scaled_dot_product_attention.default: _attention_of_four,
     aten.amax.default: _greatest,
     aten.clamp.default: _clamp,
-    aten.div.Tensor_mode: _quotient,
     aten.amin.default: _greatest,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,

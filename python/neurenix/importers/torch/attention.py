@@ -6,7 +6,6 @@ gives zeros. Rows of padding are such queries.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, Optional
@@ -14,7 +13,6 @@ from typing import Any, Optional
 import torch
 
 
-@functools.cache
 def translations() -> dict[Any, Callable[..., Any]]:
     """What writes operators in place of torch's own exporter."""
     from onnxscript import ir

@@ -13,10 +13,10 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
-from neurenix.importers.torch.attention import translations
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.results import NARROW, in_16_bits
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
+from neurenix.importers.torch.translations import translations
 from neurenix.importers.torch.trying import check_loaded, check_runs, settled
 from neurenix.importers.torch.unused import without_unused
 from neurenix.log import LOG

@@ -22,11 +22,6 @@ def _always(arguments: Mapping[str, Any]) -> bool:
     return True
 
 
-def _ignores_self(arguments: Mapping[str, Any]) -> bool:
-    """torch does not read what it multiplies by 0, such as memory that nobody wrote."""
-    return bool(arguments["beta"] == 0)
-
-
 def _own_divisor(arguments: Mapping[str, Any]) -> bool:
     return arguments.get("divisor_override") is not None
 
@@ -74,14 +69,9 @@ def _crops_and_wraps(arguments: Mapping[str, Any]) -> bool:
 
 #: By the name of an operator: for which arguments, and what happens.
 FAULTS: dict[str, tuple[Applies, str]] = {
-    "aten.atan2.default": (_always, "-pi comes for pi where the first argument is 0"),
     "aten.logaddexp.default": (_always, "it overflows"),
     "aten.special_erfcx.default": (_always, "it overflows"),
     "aten.special_log_ndtr.default": (_always, "it overflows"),
-    "aten.addbmm.default": (_ignores_self, "what beta=0 leaves out is multiplied"),
-    "aten.addmv.default": (_ignores_self, "what beta=0 leaves out is multiplied"),
-    "aten.addr.default": (_ignores_self, "what beta=0 leaves out is multiplied"),
-    "aten.baddbmm.default": (_ignores_self, "what beta=0 leaves out is multiplied"),
     "aten.avg_pool2d.default": (_own_divisor, "divisor_override is forgotten"),
     "aten.avg_pool3d.default": (_own_divisor, "divisor_override is forgotten"),
     "aten._upsample_bilinear2d_aa.default": (_own_scales, "the scales are forgotten"),
@@ -108,7 +98,7 @@ FAULTS: dict[str, tuple[Applies, str]] = {
 }
 
 #: Those that torch's older exporter, for TorchScript, does not write any better.
-ALIKE = frozenset({"aten.atan2.default", "aten.baddbmm.default", "aten.sort.default"})
+ALIKE = frozenset({"aten.sort.default"})
 
 
 def fault(node: fx.Node) -> str | None:

@@ -12,10 +12,10 @@ import torch
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
-from neurenix.importers.torch.attention import translations
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.results import in_16_bits
 from neurenix.importers.torch.silence import first_line, silence
+from neurenix.importers.torch.translations import translations
 from neurenix.importers.torch.trying import check_loaded
 from neurenix.importers.torch.unused import without_unused
 from neurenix.log import LOG

@@ -170,6 +170,51 @@ impl Conv {
         Ok(winograd::prepare(spec, request))
     }
 
+    /// The instance by oneDNN's kernels for these layouts.
+    fn by_primitive(&self, request: &Request) -> Result<Prepared> {
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
+        let options = self.weighted.options(request, &dst.shape)?;
+        let weights = Weights {
+            shape: self.weighted.weights_shape(request).to_vec(),
+            groups: self.attrs.int("group") as usize,
+        };
+        let spec = self.spec(src, weights, dst, self.geometry(src, dst)?)?;
+        let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
+        self.weighted.instance(primitive, request)
+    }
+
+    /// The operands in blocks of channels where that is the same memory: those of one pixel, such as a gate for each channel.
+    ///
+    /// oneDNN's kernels for blocks cut long sums into short ones. Those that it has for channels last add all terms up in
+    /// one register, and round as much more; an error of a gate is one of all that it meets.
+    fn in_blocks(&self, request: &Request) -> Option<(Vec<Operand>, Operand)> {
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
+        let same = |operand: &Operand| {
+            let pixel = operand.shape.len() > 2 && operand.shape[2..].iter().all(|&extent| extent == 1);
+            let dense = operand.parent_channels.is_none() && operand.dtype == DType::Float32;
+            pixel && dense && operand.shape[1] % BLOCK == 0
+        };
+        let plain = !self.transposed && self.attrs.int("group") == 1 && Isa::here() == Isa::Avx512;
+        if !plain || !same(src) || !same(dst) {
+            return None;
+        }
+        let blocked = |operand: &Operand| Operand {
+            layout: Layout::Blocked16,
+            ..operand.clone()
+        };
+        let (before, behind) = request.inputs.split_at(self.weighted.first);
+        let mut inputs = before.to_vec();
+        inputs[0] = blocked(src);
+        for operand in behind {
+            let full = operand.elements() == dst.elements();
+            if full && !same(operand) {
+                return None;
+            }
+            inputs.push(if full { blocked(operand) } else { operand.clone() });
+        }
+        Some((inputs, blocked(dst)))
+    }
+
     /// The instance for an input without elements: bias, operands and activations are all that there is.
     fn of_zeros(&self, request: &Request) -> Result<Prepared> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
@@ -265,14 +310,14 @@ impl Kernel for Conv {
         if Way::of(&request.form.tactic)? == Way::Winograd {
             return self.by_tiles(request);
         }
-        let options = self.weighted.options(request, &dst.shape)?;
-        let weights = Weights {
-            shape: self.weighted.weights_shape(request).to_vec(),
-            groups: self.attrs.int("group") as usize,
-        };
-        let spec = self.spec(src, weights, dst, self.geometry(src, dst)?)?;
-        let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
-        self.weighted.instance(primitive, request)
+        match self.in_blocks(request) {
+            Some((inputs, output)) => self.by_primitive(&Request {
+                inputs: &inputs,
+                outputs: &[output],
+                ..*request
+            }),
+            None => self.by_primitive(request),
+        }
     }
 }
 

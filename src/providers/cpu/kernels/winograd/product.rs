@@ -2,9 +2,12 @@
 
 use super::LANES;
 use crate::providers::cpu::simd::{Avx512, Vector};
+use std::ops::Range;
 
 /// Tiles whose sums stay in registers.
 pub const ROWS: usize = 6;
+/// Terms that are added up by themselves: one sum of all would round as much more as it is longer.
+const TERMS: usize = 64;
 
 /// A matrix product of a few rows.
 pub struct Product {
@@ -25,10 +28,26 @@ pub struct Product {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn product<const R: usize, const W: usize>(p: &Product) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        part::<R, W>(p, 0..p.terms.min(TERMS), false);
+        for first in (TERMS..p.terms).step_by(TERMS) {
+            part::<R, W>(p, first..p.terms.min(first + TERMS), true);
+        }
+    }
+}
+
+/// Of some terms, which are added to what is there or take its place.
+///
+/// # Safety
+/// As [`product`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn part<const R: usize, const W: usize>(p: &Product, terms: Range<usize>, adds: bool) {
     let mut sums = [[Avx512::splat(0.0); W]; R];
     // SAFETY: the caller's promise.
     unsafe {
-        for term in 0..p.terms {
+        for term in terms {
             let mut weights = [Avx512::splat(0.0); W];
             for (w, weight) in weights.iter_mut().enumerate() {
                 *weight = Avx512::load(p.weights.add((term * W + w) * LANES));
@@ -42,7 +61,9 @@ unsafe fn product<const R: usize, const W: usize>(p: &Product) {
         }
         for (row, sums) in sums.into_iter().enumerate() {
             for (w, sum) in sums.into_iter().enumerate() {
-                sum.store(p.to.0.add(row * p.to.1 + w * LANES));
+                let to = p.to.0.add(row * p.to.1 + w * LANES);
+                let sum = if adds { sum + Avx512::load(to) } else { sum };
+                sum.store(to);
             }
         }
     }

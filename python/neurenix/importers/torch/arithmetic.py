@@ -1,0 +1,84 @@
+"""Arithmetic that torch's ONNX exporter writes otherwise than torch does it: of integers, signs of zeros, and what is
+not to be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+
+aten = torch.ops.aten
+
+Translation = Callable[..., Any]
+
+
+def translations() -> dict[Any, Translation]:
+    """What writes these operators in place of torch's own exporter."""
+    return {aten.atan2.default: _angle(), aten.div.Tensor_mode: _quotient()} | _without_self()
+
+
+def _quotient() -> Translation:
+    """Integers of 32 and 64 bits are divided as such: the exporter would do it in float32."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    wide = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
+
+    def divided(self: Any, other: Any, rounding_mode: Optional[str] = None) -> Any:  # noqa: UP045
+        if self.dtype not in wide or rounding_mode is None:
+            return core.aten_div_mode(self, other, rounding_mode)
+        # ONNX's division of integers truncates.
+        return op.Div(self, other) if rounding_mode == "trunc" else core.aten_floor_divide(self, other)
+
+    return divided
+
+
+def _angle() -> Translation:
+    """Of magnitudes, then mirrored by the signs, which zeros have too."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+
+    def angle(self: Any, other: Any) -> Any:
+        def number(given: float) -> Any:
+            # onnxscript takes its own tensors as well as ONNX's.
+            tensor: Any = ir.tensor(given, dtype=self.dtype)
+            return op.Constant(value=tensor)
+
+        zero = number(0.0)
+
+        def is_negative(given: Any) -> Any:
+            return op.Or(op.Less(given, zero), op.Less(op.Reciprocal(given), zero))
+
+        y, x = op.Abs(self), op.Abs(other)
+        # Two zeros, and two infinities, have no quotient.
+        steep = op.Where(op.Equal(y, x), op.Where(op.Equal(y, zero), zero, number(math.pi / 4)), op.Atan(op.Div(y, x)))
+        turned = op.Where(is_negative(other), op.Sub(number(math.pi), steep), steep)
+        return op.Where(is_negative(self), op.Neg(turned), turned)
+
+    return angle
+
+
+def _without_self() -> dict[Any, Translation]:
+    """Sums that leave out what beta=0 multiplies: torch does not read it, such as memory that nobody wrote."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    def of(exporter: Any) -> Translation:
+        def added(self: Any, first: Any, second: Any, beta: float = 1.0, alpha: float = 1.0) -> Any:
+            if beta == 0:
+                tensor: Any = ir.tensor(0, dtype=first.dtype)
+                self, beta = op.Constant(value=tensor), 1.0
+            return exporter(self, first, second, beta, alpha)
+
+        return added
+
+    return {
+        aten.addbmm.default: of(core.aten_addbmm),
+        aten.addmv.default: of(core.aten_addmv),
+        aten.addr.default: of(core.aten_addr),
+        aten.baddbmm.default: of(core.aten_baddbmm),
+    }

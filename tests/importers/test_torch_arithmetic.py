@@ -1,0 +1,71 @@
+"""Operators that torch's ONNX exporter writes otherwise than torch computes them are imported as torch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from neurenix.hardware.tensorrt import TensorRTBackend
+from neurenix.importers import from_exported_program, from_torch
+from tests.optional import torch
+
+pytest.importorskip("onnxscript")
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A function of tensors."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def held(function: Callable[..., Any], *given: Any) -> None:
+    """By both importers, without any comparison with torch that could hide it."""
+    module, wanted = Module(function).eval(), function(*given)
+    for network in (from_torch(module, list(given)), from_exported_program(torch.export.export(module, given))):
+        model = TensorRTBackend(threads=1, optimization_level=0, timing_cache=False).optimize_model(
+            network, verify=False, providers=("cpu",)
+        )
+        feeds = {port.name: array for port, array in zip(model.inputs, given, strict=False)}
+        found = torch.as_tensor(next(iter(model.run(feeds).values())))
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
+        if wanted.is_floating_point():
+            numbers = ~torch.isnan(wanted)
+            assert torch.equal(torch.signbit(found)[numbers], torch.signbit(wanted)[numbers])
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_quotients_of_integers_keep_all_digits(mode: str) -> None:
+    def divided(x: Any, y: Any) -> Any:
+        return torch.div(x, y, rounding_mode=mode)
+
+    narrow = torch.tensor([-(2**31), -(2**31), 2**31 - 1, -7, 7, 100000001], dtype=torch.int32)
+    held(divided, narrow, torch.tensor([2, -7, 3, 2, -2, 3], dtype=torch.int32))
+    held(divided, torch.tensor([2**40 + 1, -(2**63), -(2**50) - 3, 7]), torch.tensor([3, 7, -2, -2]))
+    held(divided, narrow, torch.tensor([2**40, 3, -3, 2, -2, 9]))
+    held(lambda x: torch.div(x, -3, rounding_mode=mode), torch.tensor([2**40 + 1, -(2**50) - 3, 7]))
+    held(lambda x: torch.div(x, 2.5, rounding_mode=mode), torch.tensor([7, -7, 100]))
+    held(divided, torch.tensor([7, -32768, -100], dtype=torch.int16), torch.tensor([-2, 7, 3], dtype=torch.int16))
+
+
+def test_angles_have_the_signs_of_zeros() -> None:
+    y = [0.0, 0.0, -0.0, -0.0, 0.0, -0.0, 1.0, -1.0, INF, INF, -INF, 1.0, 1.0, NAN, 1.0, 0.0, 3.0, -3.0, 3.0, -3.0]
+    x = [-1.0, 0.0, -1.0, 0.0, -0.0, -0.0, -0.0, 0.0, INF, -INF, INF, -INF, INF, 1.0, NAN, 5.0, 2.0, 2.0, -2.0, -2.0]
+    held(torch.atan2, torch.tensor(y), torch.tensor(x))
+
+
+def test_what_beta_leaves_out_is_not_read() -> None:
+    a, b = torch.randn(3, 4, 5), torch.randn(3, 5, 6)
+    held(lambda s, p, q: torch.baddbmm(s, p, q, beta=0, alpha=2), torch.full((3, 4, 6), NAN), a, b)
+    held(lambda s, p, q: torch.baddbmm(s, p, q, beta=0.5, alpha=2), torch.randn(3, 4, 6), a, b)
+    held(lambda s, p, q: torch.addbmm(s, p, q, beta=0), torch.full((4, 6), NAN), a, b)
+    held(lambda s, p, q: torch.addmv(s, p, q, beta=0), torch.full((4,), NAN), a[0], b[0, :, 0])
+    held(lambda s, p, q: torch.addr(s, p, q, beta=0), torch.full((4, 5), NAN), torch.randn(4), torch.randn(5))
