@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurenix import _native
@@ -12,7 +12,8 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import Batch, Reference, as_called, milliseconds, untimed
+from neurenix.quantization.compare import COMPARED, Batch, Reference, as_called, milliseconds, untimed
+from neurenix.quantization.kept import fewest, multiplications
 from neurenix.quantization.region_benchmark import slower_in_8_bits
 from neurenix.quantization.sensitivity import least, losses
 
@@ -109,7 +110,8 @@ def mixed(
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
-    judge = Judge(Reference(network, batches, profiles, options), budget, wanted.metric)
+    reference = Reference(network, batches, profiles, options, len(sample) or COMPARED)
+    judge = Judge(reference, budget, wanted.metric)
     forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
     near = _near_enough(forms, judge, profiles, options)
     built = _fastest_first(near, judge)
@@ -144,25 +146,24 @@ def _with_8_bits(
     if not calibrated.has_8_bits:
         return []
     reference = judge.reference
-    order = [loss.layer for loss in losses(calibrated, reference, profiles, options, rough=True)]
-    low, high = 0, len(order)
-    while low < high:
-        kept = (low + high) // 2
-        engine = _native.Engine.build(calibrated.quantized(order[:kept], rough=True), list(profiles), untimed(options))
-        if judge.accepts(judge.score(engine)):
-            high = kept
-        else:
-            low = kept + 1
-    if high == len(order):
+    found = losses(calibrated, reference, profiles, options, rough=True)
+    work = multiplications(calibrated.full, reference.batches[0], options)
+
+    def near(kept: Collection[str]) -> bool:
+        made = calibrated.quantized(list(kept), rough=True)
+        return judge.accepts(judge.score(_native.Engine.build(made, list(profiles), untimed(options))))
+
+    kept = fewest(found, work, near)
+    if kept is None:
         return []
-    made = calibrated.quantized(order[:high], bool(options["refittable"]))
+    made = calibrated.quantized(kept, bool(options["refittable"]))
     forms = []
     for dtype in _dtypes(options):
         name = "int8" if dtype == "float32" else f"int8 + {dtype}"
-        if high:
-            shown = ", ".join(order[:high][:4]) + ", ..." * (high > 4)
-            name += f" with {high} of {len(order)} products in {dtype} ({shown})"
-        forms.append(Form(name, made, {"compute": dtype, "tf32": False}, order[:high]))
+        if kept:
+            shown = ", ".join(kept[:4]) + ", ..." * (len(kept) > 4)
+            name += f" with {len(kept)} of {len(found)} products in {dtype} ({shown})"
+        forms.append(Form(name, made, {"compute": dtype, "tf32": False}, kept))
     return forms
 
 
