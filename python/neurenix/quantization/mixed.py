@@ -112,7 +112,8 @@ def mixed(
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
     reference = Reference(network, batches, profiles, options, len(sample) or COMPARED)
     judge = Judge(reference, budget, wanted.metric)
-    forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
+    first = Reference(network, batches, profiles, options) if len(sample) > COMPARED else reference
+    forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, first, profiles, options)]
     near = _near_enough(forms, judge, profiles, options)
     built = _fastest_first(near, judge)
     eight = next((one.form for one in built if one.form.keep is not None), None)
@@ -139,15 +140,15 @@ def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
 
 
 def _with_8_bits(
-    calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+    calibrated: Calibrated, judge: Judge, first: Reference, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Form]:
     """int8 with as few of the most sensitive products in float32 as the budget asks for, and the same with all that
     is not 8 bits in 16; none where it asks for all."""
     if not calibrated.has_8_bits:
         return []
-    reference = judge.reference
-    found = losses(calibrated, reference, profiles, options, rough=True)
-    work = multiplications(calibrated.full, reference.batches[0], options)
+    # An order is found on a few batches: there is an engine for each product.
+    found = losses(calibrated, first, profiles, options, rough=True)
+    work = multiplications(calibrated.full, first.batches[0], options)
 
     def near(kept: Collection[str]) -> bool:
         made = calibrated.quantized(list(kept), rough=True)
