@@ -229,6 +229,21 @@ def decisions_layers() -> str:
     return table(["model", "dB of a layer alone"], rows)
 
 
+def mixed_search() -> str:
+    """How much of the arithmetic `mixed` leaves in 8 bits, by two ways to search."""
+    ways = ("by loss", "by loss and work")
+
+    def cell(found: dict[str, Any]) -> str:
+        return f"{100 * found['share']:.0f} % ({found['db']:.1f} dB)"
+
+    rows = []
+    for name, found in record("mixed_search")["results"].items():
+        for budget, each in ((key, value) for key, value in found.items() if key.endswith(" dB")):
+            products = str(found["products"])
+            rows.append([name, products, budget, *(cell(each[way]) for way in ways), str(each["builds"][1])])
+    return table("network|products|budget|by loss alone|by loss and work|builds".split("|"), rows)
+
+
 def decisions_minilm() -> str:
     """How well similarities in 8 bits keep their order."""
 

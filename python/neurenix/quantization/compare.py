@@ -75,13 +75,18 @@ CALLS = 20
 
 
 class Reference:
-    """What a network gives in float32 on batches."""
+    """What a network gives in float32 on the first `count` batches."""
 
     def __init__(
-        self, network: Network, batches: Sequence[Batch], profiles: Sequence[Any], options: Mapping[str, Any]
+        self,
+        network: Network,
+        batches: Sequence[Batch],
+        profiles: Sequence[Any],
+        options: Mapping[str, Any],
+        count: int = COMPARED,
     ) -> None:
         self.engine = _native.Engine.build(network, list(profiles), untimed(options))
-        self.batches = [fitting(batch, self.engine) for batch in batches[:COMPARED]]
+        self.batches = [fitting(batch, self.engine) for batch in batches[:count]]
         self._wanted = [dict(self.engine.run(batch)) for batch in self.batches]
 
     def losses(self, engine: _native.Engine) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurenix import _native
@@ -12,7 +12,8 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import Batch, Reference, as_called, milliseconds, untimed
+from neurenix.quantization.compare import COMPARED, Batch, Reference, as_called, milliseconds, untimed
+from neurenix.quantization.kept import fewest, multiplications
 from neurenix.quantization.region_benchmark import slower_in_8_bits
 from neurenix.quantization.sensitivity import least, losses
 
@@ -109,8 +110,10 @@ def mixed(
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
-    judge = Judge(Reference(network, batches, profiles, options), budget, wanted.metric)
-    forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
+    reference = Reference(network, batches, profiles, options, len(sample) or COMPARED)
+    judge = Judge(reference, budget, wanted.metric)
+    first = Reference(network, batches, profiles, options) if len(sample) > COMPARED else reference
+    forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, first, profiles, options)]
     near = _near_enough(forms, judge, profiles, options)
     built = _fastest_first(near, judge)
     eight = next((one.form for one in built if one.form.keep is not None), None)
@@ -137,32 +140,31 @@ def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
 
 
 def _with_8_bits(
-    calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+    calibrated: Calibrated, judge: Judge, first: Reference, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Form]:
     """int8 with as few of the most sensitive products in float32 as the budget asks for, and the same with all that
     is not 8 bits in 16; none where it asks for all."""
     if not calibrated.has_8_bits:
         return []
-    reference = judge.reference
-    order = [loss.layer for loss in losses(calibrated, reference, profiles, options, rough=True)]
-    low, high = 0, len(order)
-    while low < high:
-        kept = (low + high) // 2
-        engine = _native.Engine.build(calibrated.quantized(order[:kept], rough=True), list(profiles), untimed(options))
-        if judge.accepts(judge.score(engine)):
-            high = kept
-        else:
-            low = kept + 1
-    if high == len(order):
+    # An order is found on a few batches: there is an engine for each product.
+    found = losses(calibrated, first, profiles, options, rough=True)
+    work = multiplications(calibrated.full, first.batches[0], options)
+
+    def near(kept: Collection[str]) -> bool:
+        made = calibrated.quantized(list(kept), rough=True)
+        return judge.accepts(judge.score(_native.Engine.build(made, list(profiles), untimed(options))))
+
+    kept = fewest(found, work, near)
+    if kept is None:
         return []
-    made = calibrated.quantized(order[:high], bool(options["refittable"]))
+    made = calibrated.quantized(kept, bool(options["refittable"]))
     forms = []
     for dtype in _dtypes(options):
         name = "int8" if dtype == "float32" else f"int8 + {dtype}"
-        if high:
-            shown = ", ".join(order[:high][:4]) + ", ..." * (high > 4)
-            name += f" with {high} of {len(order)} products in {dtype} ({shown})"
-        forms.append(Form(name, made, {"compute": dtype, "tf32": False}, order[:high]))
+        if kept:
+            shown = ", ".join(kept[:4]) + ", ..." * (len(kept) > 4)
+            name += f" with {len(kept)} of {len(found)} products in {dtype} ({shown})"
+        forms.append(Form(name, made, {"compute": dtype, "tf32": False}, kept))
     return forms
 
 
