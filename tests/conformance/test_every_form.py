@@ -20,7 +20,15 @@ from neurenix.hardware import options
 from tests.conformance.case import Array, Case, dtype_of
 from tests.conformance.chains import CHAINS, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
-from tests.conformance.quantized_chains import ACTIVATED, ATTENDED, FLOATS_OF_8_BITS, NORMALIZED, QUANTIZED, TILED, TOKENS
+from tests.conformance.quantized_chains import (
+    ACTIVATED,
+    ATTENDED,
+    FLOATS_OF_8_BITS,
+    NORMALIZED,
+    QUANTIZED,
+    TILED,
+    TOKENS,
+)
 from tests.conformance.reference import is_float
 from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
 

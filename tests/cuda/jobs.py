@@ -15,7 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 import neurenix as nx
+from neurenix import _native
 from neurenix.hardware import get_backend
+from tests.conformance.chains import CHAINS
 from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED, TILED
 from tests.cuda.stand_in import Recorded, warm_up
 
@@ -504,6 +506,17 @@ def of_tokens() -> set[str]:
     return {str(row["kernel"]) for row in model.report()["kernels"]}
 
 
+@leaves_nothing
+def rows_of_products() -> set[str]:
+    """The kernels of products that bring their rows together, in every form, over one block and over several."""
+    found = set()
+    for chain in (chain for chain in CHAINS if chain.name.startswith(("matmul_rows_odd", "matmul_rows_of_several"))):
+        outcomes = _native.run_every_form(chain.network("float16"), "cuda", chain.feeds("float16"))
+        found |= {str(outcome["kernel"]) for outcome in outcomes if "rows of" in (outcome["implementation"] or "")}
+    return found
+
+
+@leaves_nothing
 def calibrated(precision: str) -> tuple[set[str], dict[str, float]]:
     """The kernels for a small network in a precision that is calibrated, and what its products are of."""
     batch = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)

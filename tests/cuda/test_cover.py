@@ -160,6 +160,16 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
     assert_compile(nvrtc, tmp_path, 50, taken)
 
 
+def test_rows_that_products_bring_together_compile(libraries: Path, tmp_path: Path) -> None:
+    nvrtc = compiler()
+    with Process(
+        libraries, NEURENIX_CACHE="0", RECORDED_SET="capability=90", RECORDED_SOURCES=str(tmp_path)
+    ) as process:
+        kernels = process.run(jobs.rows_of_products)
+    assert {"MatMul+Add+Add+LayerNormalization+Silu", "MatMul+RMSNormalization", "MatMul+Add+ReduceMin"} <= kernels
+    assert_compile(nvrtc, tmp_path, 50)
+
+
 def assert_compile(nvrtc: ctypes.CDLL, folder: Path, least: int, taken: set[bytes] | None = None) -> None:
     """The compiler takes every source of a folder, but for those that are `taken` already for an older GPU."""
     sources = [path.read_bytes() for path in folder.iterdir()]

@@ -37,7 +37,7 @@ def _of_one(product: Product, given: int) -> float:
     """The multiplications of a product that gives so many elements: of a transposed convolution with strides a part of
     the weights meets each place."""
     steps = product.layer.attrs.get("strides", ()) if product.layer.op == "ConvTranspose" else ()
-    return given / product.outputs * product.weights.size / math.prod(steps)
+    return float(given / product.outputs * product.weights.size / math.prod(steps))
 
 
 def fewest(losses: Sequence[LayerLoss], work: Mapping[str, float], near: Near) -> list[str] | None:

@@ -444,7 +444,7 @@ mod tests {
         g.op("Mul", &[scaled, wider]);
         assert_eq!(all(&g, |_| true), ["Mul", ""]);
         let of = |axis| Broadcast::of(&g.network, column, product, axis);
-        assert_eq!((of(1), of(0)), (Some(Broadcast::Row), None));
+        assert_eq!((of(1), of(0)), (Some(Broadcast::Row), Some(Broadcast::Column)));
     }
 
     #[test]

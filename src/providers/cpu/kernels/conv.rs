@@ -192,7 +192,7 @@ impl Conv {
         let same = |operand: &Operand| {
             let pixel = operand.shape.len() > 2 && operand.shape[2..].iter().all(|&extent| extent == 1);
             let dense = operand.parent_channels.is_none() && operand.dtype == DType::Float32;
-            pixel && dense && operand.shape[1] % BLOCK == 0
+            pixel && dense && operand.shape[1].is_multiple_of(BLOCK)
         };
         let plain = !self.transposed && self.attrs.int("group") == 1 && Isa::here() == Isa::Avx512;
         if !plain || !same(src) || !same(dst) {

@@ -75,18 +75,23 @@ fn vectors_are_multiplied_alone() {
 fn operands_are_read_where_their_places_say() {
     let mut g = Graph::new();
     let (x, up, number) = (g.input("x", "b 4 8"), g.input("up", "b 4 6"), g.input("number", "1"));
+    let rows = g.input("rows", "b 4 1");
     let (w, b) = (g.weights(&[8, 6]), g.weights(&[6]));
     let product = g.op("MatMul", &[x, w]);
     let y = g.op("Add", &[b, product]);
     let y = g.op("Mul", &[y, up]);
     let y = g.op("Sub", &[y, number]);
+    let y = g.op("Mul", &[y, rows]);
     g.output(y);
     let behind = Behind::new(&g.network, &epilogue(&g));
     let places: Vec<_> = behind.operands.iter().map(|operand| operand.broadcast).collect();
-    assert_eq!(places, [Broadcast::Column, Broadcast::Full, Broadcast::Scalar]);
-    let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]));";
+    assert_eq!(
+        places,
+        [Broadcast::Column, Broadcast::Full, Broadcast::Scalar, Broadcast::Row]
+    );
+    let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]), widen(x4[at / 6]));";
     assert!(behind.text.contains(call), "{}", behind.text);
-    let call = "element(y, widen(read.p1.item[k]), sums[k], widen(read.p2.item[k]), widen(x3[0]));";
+    let call = "element(y, widen(read.p1.item[k]), sums[k], widen(read.p2.item[k]), widen(x3[0]), widen(read.r4));";
     assert!(behind.text.contains(call), "{}", behind.text);
 }
 
