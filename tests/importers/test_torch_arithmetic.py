@@ -69,3 +69,24 @@ def test_what_beta_leaves_out_is_not_read() -> None:
     held(lambda s, p, q: torch.addbmm(s, p, q, beta=0), torch.full((4, 6), NAN), a, b)
     held(lambda s, p, q: torch.addmv(s, p, q, beta=0), torch.full((4,), NAN), a[0], b[0, :, 0])
     held(lambda s, p, q: torch.addr(s, p, q, beta=0), torch.full((4, 5), NAN), torch.randn(4), torch.randn(5))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_bounds_of_clamps_do_not_wrap_around(dtype: str) -> None:
+    limits = torch.iinfo(getattr(torch, dtype))
+    x = torch.tensor([limits.min, 0, 5, limits.max // 2, limits.max], dtype=getattr(torch, dtype))
+    far = 2**40
+    held(lambda x: torch.clamp(x, -far, far), x)
+    held(lambda x: x.clamp(max=far) + x.clamp(min=3), x)
+    held(lambda x: x.clip(min=-far, max=4), x)
+    held(lambda x: torch.clamp_max(torch.clamp_min(x, -far), far), x)
+
+
+def test_clamps_of_one_tensor_have_bounds_of_their_own() -> None:
+    held(lambda x: torch.clamp(x, -3, 5) + torch.clamp(x, -7, 2), torch.arange(-10, 10, dtype=torch.int32))
+
+
+def test_a_program_is_left_as_it_was() -> None:
+    program = torch.export.export(Module(lambda x: torch.clamp(x, -300, 300)), (torch.ones(3, dtype=torch.int8),))
+    from_exported_program(program)
+    assert [node.args[1:] for node in program.graph.nodes if "clamp" in node.name] == [(-300, 300)]

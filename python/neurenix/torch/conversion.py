@@ -19,6 +19,7 @@ from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
 from neurenix.importers import from_exported_program
 from neurenix.importers.torch import comparing
+from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.program import imported
 from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
@@ -235,7 +236,7 @@ def _network(program: torch.export.ExportedProgram) -> Network:
 
         _fx_passes.insert_type_promotion_nodes(program.graph_module)
         _fx_passes.remove_assertion_nodes(program.graph_module)
-        model = _core._exported_program_to_onnx_program(program, registry=registry()).model_proto
+        model = model_of(_core._exported_program_to_onnx_program(program, registry=registry()))
     except (AttributeError, ImportError, TypeError) as error:
         LOG.debug("the exporter's public function is called", exc_info=error)
         return from_exported_program(program, refittable=True)

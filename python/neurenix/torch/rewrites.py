@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+from neurenix.importers.torch.bounds import near
 from neurenix.torch.graphs import value
 
 aten = torch.ops.aten
@@ -74,14 +75,10 @@ def _greatest(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dic
 
 def _clamp(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bounds that the integers reach: the exporter lets others wrap around."""
-    found = value(node).dtype
     bounds = [*args[1:], *[None] * (3 - len(args))]
     bounds = [kwargs.get(name, bound) for name, bound in zip(("min", "max"), bounds, strict=True)]
-    if found.is_floating_point or not all(bound is None or isinstance(bound, int) for bound in bounds):
-        return None
-    limits = torch.iinfo(found)
-    near = [None if bound is None else min(max(bound, limits.min), limits.max) for bound in bounds]
-    return None if near == bounds else graph.call_function(aten.clamp.default, (args[0], *near))
+    found = near(value(node).dtype, bounds)
+    return None if found == bounds else graph.call_function(aten.clamp.default, (args[0], *found))
 
 
 def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

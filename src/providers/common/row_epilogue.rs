@@ -90,11 +90,6 @@ impl RowEpilogue {
         layers.extend(self.after.iter().flat_map(Epilogue::layers));
         layers
     }
-
-    /// What the steps in front of it store besides.
-    pub fn others(&self) -> impl Iterator<Item = TensorId> {
-        self.before.others().iter().copied()
-    }
 }
 
 /// What may follow a product whose columns lie along its last axis, with the most behind the layer that brings rows together, and with

@@ -13,6 +13,8 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
+from neurenix.importers.torch.bounds import near_bounds, near_bounds_of
+from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.results import NARROW, in_16_bits
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
@@ -43,7 +45,7 @@ def exported(
     refusals: list[str] = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):
         try:
-            with eval_mode(module), silence(), torch.no_grad():
+            with eval_mode(module), silence(), torch.no_grad(), near_bounds():
                 model = exporter(module, request, refittable)
         except Exception as error:
             LOG.debug("%s failed", exporter.__doc__, exc_info=error)
@@ -81,9 +83,11 @@ def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request:
     need("onnxscript", "torch's ONNX exporter")
     with silence(), torch.no_grad():
         if request is None:
-            return torch.onnx.export(model, dynamo=True, verbose=False, custom_translation_table=translations())
+            assert isinstance(model, torch.export.ExportedProgram)
+            with near_bounds_of(model.graph):
+                return torch.onnx.export(model, dynamo=True, verbose=False, custom_translation_table=translations())
         assert isinstance(model, torch.nn.Module)
-        with eval_mode(model):
+        with eval_mode(model), near_bounds():
             return torch.onnx.export(
                 model,
                 request.args,
@@ -111,8 +115,8 @@ def _dynamo(module: torch.nn.Module, request: Request, refittable: bool) -> onnx
     assert program is not None
     if program.exported_program is not None:
         faults.check(program.exported_program.graph)
-        return in_16_bits(program.model_proto, program.exported_program)
-    return program.model_proto
+        return in_16_bits(model_of(program), program.exported_program)
+    return model_of(program)
 
 
 def _script(module: torch.nn.Module, request: Request, refittable: bool) -> onnx.ModelProto:

@@ -12,6 +12,8 @@ import torch
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
+from neurenix.importers.torch.bounds import near_bounds_of
+from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.results import in_16_bits
 from neurenix.importers.torch.silence import first_line, silence
@@ -40,7 +42,7 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
     """The network of an exported program; with `refittable` as its weights are."""
     check_loaded(program.state_dict.items())
     try:
-        with silence():
+        with silence(), near_bounds_of(program.graph):
             exported = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -49,7 +51,7 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
                 custom_translation_table=translations(),
             )
         assert exported is not None
-        model = exported.model_proto
+        model = model_of(exported)
     except Exception as error:
         LOG.debug("torch's exporter failed", exc_info=error)
         raise UnsupportedError(f"torch can't write the program as ONNX: {first_line(error)}") from None

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from neurenix import arrays
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.export import quiet_export
 from neurenix.importers.torch.request import Request
 from neurenix.importers.torch.silence import first_line
@@ -69,7 +70,7 @@ def trace(
         if isinstance(model, torch.nn.Module) and request is not None:
             check_runs(model, request)
         raise UnsupportedError(f"torch can't write the model as ONNX: {first_line(error)}") from None
-    proto = program.model_proto
+    proto = model_of(program)
     names = [value.name for value in proto.graph.input]
     if len(names) != len(examples):
         raise InvalidArgumentError(
