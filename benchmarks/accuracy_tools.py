@@ -97,18 +97,23 @@ def written(random: np.random.Generator, height: int, width: int) -> Array:
 
 
 def resnet50(folder: Path) -> Case:
-    """Random weights; the BatchNorms have the statistics of random pictures."""
+    """A network of torchvision."""
+    del folder
+    return settled("resnet50", size=128, rounds=10, fresh=4, seed=3)
+
+
+def settled(name: str, size: int, rounds: int, fresh: int, seed: int) -> Case:
+    """A network of torchvision with random weights, whose BatchNorms have the statistics of random pictures."""
     import torch
     import torchvision
 
-    del folder
     torch.manual_seed(0)
-    module = torchvision.models.resnet50().train()
+    module = torchvision.models.get_model(name).train()
     with torch.no_grad():
-        for _ in range(10):
-            module(torch.randn(8, 3, 128, 128))
-    random = np.random.default_rng(3)
-    drawn = [random.normal(size=(4, 3, 128, 128)).astype(np.float32) for _ in range(12)]
+        for _ in range(rounds):
+            module(torch.randn(8, 3, size, size))
+    random = np.random.default_rng(seed)
+    drawn = [random.normal(size=(4, 3, size, size)).astype(np.float32) for _ in range(8 + fresh)]
     return Case(module.eval(), drawn[0].shape, drawn[:8], drawn[8:])
 
 

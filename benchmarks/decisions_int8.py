@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mse": ("int8", "mse", {}),
     "mse, bias_correction": ("int8", "mse", {"accuracy": ("bias_correction",)}),
     "minmax, gptq, bias_correction": ("int8", "minmax", {"accuracy": ("gptq", "bias_correction")}),
-    "minmax, smooth, gptq, bias_correction": ("int8", "minmax", {"accuracy": ("smooth", "gptq", "bias_correction")}),
+    "minmax, smooth, gptq, bias_correction": ("int8", "minmax", {"accuracy": TOOLS}),
     # A scale for each token of what matrix products read, which no calibration finds; convolutions stay in float32.
     "per_token": ("int8", "", {"accuracy": ("per_token",)}),
     "minmax, smooth, per_token": ("int8", "minmax", {"accuracy": ("smooth", "per_token")}),
@@ -57,7 +57,7 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "minmax, smooth, gptq, bias_correction, 2 layers kept": (
         "int8",
         "minmax",
-        {"keep": 2, "accuracy": ("smooth", "gptq", "bias_correction")},
+        {"keep": 2, "accuracy": TOOLS},
     ),
     # So much in 8 bits as a budget leaves place for, on pictures that were not calibrated on.
     "mixed, 20 dB": ("mixed", "minmax", {"accuracy": TOOLS, "accuracy_budget": 20.0}),

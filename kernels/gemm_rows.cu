@@ -149,7 +149,7 @@ __device__ __forceinline__ void gemm_rows(Y* y, K* kept, const T* a, const T* b,
     sum_up<L, HELD>(sums, memory, a, b, s, Corner{batch, row, column});
     lay_out<L>(laid, sums);
     if constexpr (ACROSS > 1) cluster_meet();
-    // How many of eight neighbours are there, and its index in the result.
+    // How many of eight neighbours are there, and where in the result the first one is.
     const auto there = [&](int32 r, int32 c) { return row + r < s.m ? min(max(columns - c, 0), 8) : 0; };
     const auto index = [&](int32 r, int32 c) { return ((uint64)batch * s.m + row + r) * s.n + column + c; };
     const bool even = s.n % 8 == 0 && (uint64)kept % sizeof(Pack<K, 8>) == 0 && before.wide();

@@ -54,6 +54,8 @@ def test_quotients_of_integers_keep_all_digits(mode: str) -> None:
     held(lambda x: torch.div(x, -3, rounding_mode=mode), torch.tensor([2**40 + 1, -(2**50) - 3, 7]))
     held(lambda x: torch.div(x, 2.5, rounding_mode=mode), torch.tensor([7, -7, 100]))
     held(divided, torch.tensor([7, -32768, -100], dtype=torch.int16), torch.tensor([-2, 7, 3], dtype=torch.int16))
+    held(divided, torch.tensor([7, -128, -100], dtype=torch.int8), torch.tensor([-2, 7, 3], dtype=torch.int8))
+    held(divided, torch.tensor([7, 255, 100], dtype=torch.uint8), torch.tensor([2, 7, 3], dtype=torch.uint8))
 
 
 def test_angles_have_the_signs_of_zeros() -> None:
@@ -80,6 +82,14 @@ def test_bounds_of_clamps_do_not_wrap_around(dtype: str) -> None:
     held(lambda x: x.clamp(max=far) + x.clamp(min=3), x)
     held(lambda x: x.clip(min=-far, max=4), x)
     held(lambda x: torch.clamp_max(torch.clamp_min(x, -far), far), x)
+
+
+def test_bounds_beside_a_float_are_left_alone() -> None:
+    from neurenix.importers.torch.bounds import within_dtype
+
+    assert within_dtype(torch.int8, [200.5, 300]) == [200.5, 300]
+    assert within_dtype(torch.int8, [None, 300]) == [None, 127]
+    assert within_dtype(torch.float32, [-300, 300]) == [-300, 300]
 
 
 def test_clamps_of_one_tensor_have_bounds_of_their_own() -> None:

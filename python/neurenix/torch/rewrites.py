@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from neurenix.importers.torch.bounds import near
+from neurenix.importers.torch.bounds import within_dtype
 from neurenix.torch.graphs import value
 
 aten = torch.ops.aten
@@ -77,7 +77,7 @@ def _clamp(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[s
     """Bounds that the integers reach: the exporter lets others wrap around."""
     bounds = [*args[1:], *[None] * (3 - len(args))]
     bounds = [kwargs.get(name, bound) for name, bound in zip(("min", "max"), bounds, strict=True)]
-    found = near(value(node).dtype, bounds)
+    found = within_dtype(value(node).dtype, bounds)
     return None if found == bounds else graph.call_function(aten.clamp.default, (args[0], *found))
 
 

@@ -46,6 +46,14 @@ impl Cuda {
         })
     }
 
+    fn scope<'a>(&'a self, network: &'a Network, layer: LayerId) -> Scope<'a> {
+        Scope {
+            network,
+            layer,
+            orders: &self.orders,
+        }
+    }
+
     /// The provider for a GPU, opened once a process: handles and compiled kernels are kept.
     ///
     /// # Errors
@@ -187,12 +195,7 @@ impl Provider for Cuda {
     }
 
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
-        let scope = Scope {
-            network,
-            layer,
-            orders: &self.orders,
-        };
-        kernels::candidates(&scope, &self.gpu).map_err(|why| Refusal {
+        kernels::candidates(&self.scope(network, layer), &self.gpu).map_err(|why| Refusal {
             provider: self.name().into(),
             layer: network[layer].name.clone(),
             reason: why.reason,
@@ -201,12 +204,7 @@ impl Provider for Cuda {
     }
 
     fn unplanned(&self, network: &Network, layer: LayerId) -> Vec<Candidate> {
-        let scope = Scope {
-            network,
-            layer,
-            orders: &self.orders,
-        };
-        kernels::unplanned(&scope, &self.gpu)
+        kernels::unplanned(&self.scope(network, layer), &self.gpu)
     }
 
     fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {

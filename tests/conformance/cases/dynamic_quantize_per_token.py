@@ -37,5 +37,6 @@ CASES = [
     case("not_finite", exact(np.array([[1, np.nan, 2], [1, 2, 3], [np.inf, 0, 1], [0, 1, -np.inf]])), **OPTIONS),
     case("one_number_each", normal(5, 1), **OPTIONS),
     case("no_token", normal(0, 5), **OPTIONS),
+    case("long_tokens", normal(2, 40_000), **OPTIONS),
     case("over_several_threads", normal(70, 1001), **OPTIONS),
 ]

@@ -20,18 +20,34 @@ def translations() -> dict[Any, Translation]:
 
 
 def _quotient() -> Translation:
-    """Integers of 32 and 64 bits are divided as such: the exporter would do it in float32."""
+    """Integers are divided as such: the exporter would do it in float32, and not alike in all of its versions."""
     from onnxscript import ir
     from onnxscript import opset18 as op
     from onnxscript.function_libs.torch_lib.ops import core
 
+    narrow = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
     wide = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
 
-    def divided(self: Any, other: Any, rounding_mode: Optional[str] = None) -> Any:  # noqa: UP045
-        if self.dtype not in wide or rounding_mode is None:
-            return core.aten_div_mode(self, other, rounding_mode)
+    def whole(self: Any, other: Any, dtype: Any, floors: bool) -> Any:
         # ONNX's division of integers truncates.
-        return op.Div(self, other) if rounding_mode == "trunc" else core.aten_floor_divide(self, other)
+        quotient = op.Div(self, other)
+        if not floors:
+            return quotient
+        # onnxscript takes its own tensors as well as ONNX's.
+        tensors: Any = [ir.tensor(number, dtype=dtype) for number in (0, 1)]
+        zero, one = (op.Constant(value=tensor) for tensor in tensors)
+        rest = op.Sub(self, op.Mul(quotient, other))
+        apart = op.Xor(op.Less(rest, zero), op.Less(other, zero))
+        return op.Where(op.And(op.Not(op.Equal(rest, zero)), apart), op.Sub(quotient, one), quotient)
+
+    def divided(self: Any, other: Any, rounding_mode: Optional[str] = None) -> Any:  # noqa: UP045
+        floors = rounding_mode == "floor"
+        if rounding_mode is None or self.dtype not in (*narrow, *wide):
+            return core.aten_div_mode(self, other, rounding_mode)
+        if self.dtype in wide:
+            return whole(self, other, self.dtype, floors)
+        a, b = (op.Cast(operand, to=ir.DataType.INT32) for operand in (self, other))
+        return op.Cast(whole(a, b, ir.DataType.INT32, floors), to=self.dtype)
 
     return divided
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,52 +12,50 @@ from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
 
-#: Functions of torch, with the names of their arguments behind the tensor.
-_FUNCTIONS: dict[Any, tuple[str, ...]] = {
-    **dict.fromkeys((torch.clamp, torch.clip, torch.clamp_, torch.clip_), ("min", "max")),
-    **dict.fromkeys(
-        (torch.Tensor.clamp, torch.Tensor.clip, torch.Tensor.clamp_, torch.Tensor.clip_),
-        ("min", "max"),
-    ),
-    **dict.fromkeys((torch.clamp_min, torch.Tensor.clamp_min, torch.Tensor.clamp_min_), ("min",)),
-    **dict.fromkeys((torch.clamp_max, torch.Tensor.clamp_max, torch.Tensor.clamp_max_), ("max",)),
-}
-_OPERATORS = frozenset(
-    getattr(aten, name + suffix).default for name in ("clamp", "clip", "clamp_min", "clamp_max") for suffix in ("", "_")
-)
+_NAMES = [name + suffix for name in ("clamp", "clip", "clamp_min", "clamp_max") for suffix in ("", "_")]
+_FUNCTIONS = frozenset(getattr(space, name) for space in (torch, torch.Tensor) for name in _NAMES)
+_OPERATORS = frozenset(getattr(aten, name).default for name in _NAMES)
 
 
-def near(dtype: torch.dtype, bounds: Sequence[Any]) -> list[Any]:
-    """The bounds of a tensor of this dtype: those that its integers do not reach as its limits, others as they are."""
-    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+def within_dtype(dtype: torch.dtype, bounds: Sequence[Any]) -> list[Any]:
+    """The bounds of a tensor of this dtype: those that its integers do not reach as its limits.
+
+    As they are where one is neither an integer nor None: the results may have another dtype.
+    """
+    of_floats = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
+    if of_floats or not all(bound is None or isinstance(bound, int) for bound in bounds):
         return list(bounds)
     limits = torch.iinfo(dtype)
-    return [min(max(one, limits.min), limits.max) if type(one) is int else one for one in bounds]
+    return [None if bound is None else min(max(bound, limits.min), limits.max) for bound in bounds]
 
 
-class near_bounds(TorchFunctionMode):
+def _bounded(dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments of a clamp of a tensor of this dtype, which is the first one."""
+    named = [name for name in ("min", "max") if name in kwargs]
+    found = within_dtype(dtype, [*args[1:], *(kwargs[name] for name in named)])
+    given = len(args) - 1
+    return (args[0], *found[:given]), dict(kwargs) | dict(zip(named, found[given:], strict=True))
+
+
+class BoundsWithinDtype(TorchFunctionMode):
     """While an exporter runs a module, its clamps have bounds that their integers reach."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        named = _FUNCTIONS.get(func)
-        if named is not None and args and isinstance(args[0], torch.Tensor):
-            dtype = args[0].dtype
-            args = (args[0], *near(dtype, args[1:]))
-            kwargs |= {name: near(dtype, [kwargs[name]])[0] for name in named if name in kwargs}
+        if func in _FUNCTIONS and args and isinstance(args[0], torch.Tensor):
+            args, kwargs = _bounded(args[0].dtype, args, kwargs)
         return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
-def near_bounds_of(graph: fx.Graph) -> Iterator[None]:
-    """The same of the operators of a graph, which is as it was behind it."""
+def bounds_within_dtype(graph: fx.Graph) -> Iterator[None]:
+    """The same of the operators of a graph, which afterwards is as it was."""
     before = {node: (node.args, node.kwargs) for node in graph.nodes if node.target in _OPERATORS}
     try:
         for node, (args, kwargs) in before.items():
             found = getattr(args[0], "meta", {}).get("val")
             if isinstance(found, torch.Tensor):
-                node.args = (args[0], *near(found.dtype, args[1:]))
-                node.kwargs = dict(zip(kwargs, near(found.dtype, list(kwargs.values())), strict=True))
+                node.args, node.kwargs = _bounded(found.dtype, args, kwargs)
         yield
     finally:
         for node, (args, kwargs) in before.items():

@@ -13,7 +13,7 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
-from neurenix.importers.torch.bounds import near_bounds, near_bounds_of
+from neurenix.importers.torch.bounds import BoundsWithinDtype, bounds_within_dtype
 from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.results import NARROW, in_16_bits
@@ -45,7 +45,7 @@ def exported(
     refusals: list[str] = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):
         try:
-            with eval_mode(module), silence(), torch.no_grad(), near_bounds():
+            with eval_mode(module), silence(), torch.no_grad(), BoundsWithinDtype():
                 model = exporter(module, request, refittable)
         except Exception as error:
             LOG.debug("%s failed", exporter.__doc__, exc_info=error)
@@ -84,10 +84,10 @@ def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request:
     with silence(), torch.no_grad():
         if request is None:
             assert isinstance(model, torch.export.ExportedProgram)
-            with near_bounds_of(model.graph):
+            with bounds_within_dtype(model.graph):
                 return torch.onnx.export(model, dynamo=True, verbose=False, custom_translation_table=translations())
         assert isinstance(model, torch.nn.Module)
-        with eval_mode(model), near_bounds():
+        with eval_mode(model), BoundsWithinDtype():
             return torch.onnx.export(
                 model,
                 request.args,

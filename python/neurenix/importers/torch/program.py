@@ -12,7 +12,7 @@ import torch
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
-from neurenix.importers.torch.bounds import near_bounds_of
+from neurenix.importers.torch.bounds import bounds_within_dtype
 from neurenix.importers.torch.constants import model_of
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.results import in_16_bits
@@ -42,7 +42,7 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
     """The network of an exported program; with `refittable` as its weights are."""
     check_loaded(program.state_dict.items())
     try:
-        with silence(), near_bounds_of(program.graph):
+        with silence(), bounds_within_dtype(program.graph):
             exported = torch.onnx.export(
                 program,
                 dynamo=True,

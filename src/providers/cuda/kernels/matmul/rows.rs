@@ -108,7 +108,7 @@ fn candidate(scope: &Scope, gpu: &Arc<Gpu>, epilogue: &RowEpilogue) -> Option<Ca
 
 /// A kernel, but for its tile.
 struct Rows {
-    /// Declares `before`, `Step`, `after` and what `gemm_rows` is given.
+    /// `gemm_rows`, and the namespaces `before` and `after` with a `Tail` each.
     source: String,
     /// The parameters of the entry point.
     parameters: String,
@@ -204,12 +204,11 @@ impl Rows {
         let kept = epilogue
             .kept
             .then(|| Parameter::named(network, epilogue.before.result(), "kept"));
-        let [stored, kept_name] = [epilogue.after.is_some(), epilogue.kept];
         let none = format!("({}*)nullptr", element(network[matrices[0]].ty.dtype)?);
         let arguments = format!(
             "{}, {}, a, b, {}, {step}, {after_tail}, s",
-            if stored { "y" } else { &none },
-            if kept_name { "kept" } else { &none },
+            if after.is_some() { "y" } else { &none },
+            if kept.is_some() { "kept" } else { &none },
             before.tail,
         );
         let (after_operands, after_others) = after.map(|after| (after.operands, after.others)).unwrap_or_default();

@@ -3,9 +3,8 @@
 use super::ROWS;
 use super::norm::Held;
 use crate::error::Result;
-use crate::network::LayerId;
-use crate::network::TensorId;
 use crate::network::dtype::DType;
+use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Prepared, Request};
 use crate::providers::common::cast::cast_before;
