@@ -8,8 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.exclusive import pytest_configure_node, pytest_runtest_protocol, pytest_unconfigure
+from tests.exporter import pytest_runtest_setup
 
-__all__ = ["level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_unconfigure"]
+__all__ = [
+    "level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_runtest_setup",
+    "pytest_unconfigure",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
