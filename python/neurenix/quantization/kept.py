@@ -51,13 +51,7 @@ def fewest(losses: Sequence[LayerLoss], work: Mapping[str, float], near: Near) -
     noises = {loss.layer: 10 ** (-loss.decibels / 10) for loss in losses}
     alone = sorted(noises, key=lambda name: -noises[name])
     by_work = sorted(noises, key=lambda name: -noises[name] / max(work.get(name, 1.0), 1.0))
-    seen: dict[frozenset[str], bool] = {}
-
-    def known(kept: Collection[str]) -> bool:
-        key = frozenset(kept)
-        if key not in seen:
-            seen[key] = near(kept)
-        return seen[key]
+    known = once(near)
 
     def left(kept: Collection[str]) -> float:
         return sum(work.get(name, 1.0) for name in kept)
@@ -71,6 +65,19 @@ def fewest(losses: Sequence[LayerLoss], work: Mapping[str, float], near: Near) -
         fewer = [other for other in best if other != name]
         best = fewer if known(fewer) else best
     return best
+
+
+def once(near: Near) -> Near:
+    """The same, which tries no products twice."""
+    seen: dict[frozenset[str], bool] = {}
+
+    def known(kept: Collection[str]) -> bool:
+        key = frozenset(kept)
+        if key not in seen:
+            seen[key] = near(kept)
+        return seen[key]
+
+    return known
 
 
 def first_near(order: Sequence[str], near: Near) -> list[str]:

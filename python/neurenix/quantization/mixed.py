@@ -13,9 +13,9 @@ from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import COMPARED, Batch, Reference, as_called, milliseconds, untimed
-from neurenix.quantization.kept import fewest, multiplications
+from neurenix.quantization.kept import fewest, multiplications, once
 from neurenix.quantization.region_benchmark import slower_in_8_bits
-from neurenix.quantization.sensitivity import least, losses
+from neurenix.quantization.sensitivity import least, losses, products
 
 if TYPE_CHECKING:
     from neurenix.hardware.options import Options
@@ -146,24 +146,27 @@ def _with_8_bits(
     is not 8 bits in 16; none where it asks for all."""
     if not calibrated.has_8_bits:
         return []
-    # An order is found on a few batches: there is an engine for each product.
-    found = losses(calibrated, first, profiles, options, rough=True)
-    work = multiplications(calibrated.full, first.batches[0], options)
 
+    @once
     def near(kept: Collection[str]) -> bool:
         made = calibrated.quantized(list(kept), rough=True)
         return judge.accepts(judge.score(_native.Engine.build(made, list(profiles), untimed(options))))
 
-    kept = fewest(found, work, near)
+    kept: list[str] | None = []
+    if not near([]):
+        # An order is found on a few batches: there is an engine for each product.
+        found = losses(calibrated, first, profiles, options, rough=True)
+        kept = fewest(found, multiplications(calibrated.full, first.batches[0], options), near)
     if kept is None:
         return []
     made = calibrated.quantized(kept, bool(options["refittable"]))
+    count = len(products(calibrated.full, calibrated.keep))
     forms = []
     for dtype in _dtypes(options):
         name = "int8" if dtype == "float32" else f"int8 + {dtype}"
         if kept:
             shown = ", ".join(kept[:4]) + ", ..." * (len(kept) > 4)
-            name += f" with {len(kept)} of {len(found)} products in {dtype} ({shown})"
+            name += f" with {len(kept)} of {count} products in {dtype} ({shown})"
         forms.append(Form(name, made, {"compute": dtype, "tf32": False}, kept))
     return forms
 

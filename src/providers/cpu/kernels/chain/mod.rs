@@ -104,7 +104,8 @@ pub struct Chain {
     end: Option<End>,
     /// A constant that is added first: the bias of a layer that has none.
     pub bias: Option<Bias>,
-    /// Sums are counted in this: the scale of the result where nothing on the way depends on the unit.
+    /// Sums are counted in this: the scale of the result, or of what they are rounded to first, where nothing on the way
+    /// depends on the unit.
     pub unit: f32,
 }
 
@@ -143,8 +144,10 @@ impl Chain {
                 Link::Eltwise(Eltwise::Relu { .. }) | Link::Residual(..) | Link::Rounded(_) | Link::Tokens(_)
             )
         };
-        let unit = match end {
-            Some(End::Quantized(scheme)) if links.iter().all(scales) => scheme.scale,
+        let unit = match (links.first(), end) {
+            // One multiplication less than in steps of the result: sums are rounded as they are.
+            (Some(Link::Rounded(scheme)), Some(End::Quantized(_))) if links.iter().all(scales) => scheme.scale,
+            (_, Some(End::Quantized(scheme))) if links.iter().all(scales) => scheme.scale,
             _ => 1.0,
         };
         Self {

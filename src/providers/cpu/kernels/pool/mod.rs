@@ -1,5 +1,6 @@
-//! Pooling over windows, on oneDNN.
+//! Pooling over windows: floats on oneDNN, maxima of 8 bits by a kernel of our own.
 
+mod codes;
 mod lowest;
 
 use super::copy::Mover;
@@ -15,6 +16,8 @@ use crate::network::ops::pool;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
+use crate::providers::cpu::simd::Isa;
+use codes::Codes;
 use lowest::Maxima;
 
 /// MaxPool and AveragePool in every layout.
@@ -138,10 +141,15 @@ impl Kernel for Pool {
             begin,
             end,
         };
+        if self.small {
+            return Ok(Prepared::new(
+                format!("rows of bytes {:?}", Isa::here()),
+                Codes::new(&spec, src, dst),
+            ));
+        }
         let primitive = spec.create(&Options::threads(request.threads))?;
         let pooled = PrimitiveLauncher::new(primitive, vec![Argument::Input(0)]);
-        // Windows that hold the least integer alone, or nothing, are what oneDNN gives for them.
-        match self.average || self.small {
+        match self.average {
             true => Ok(pooled.prepared()),
             false => Maxima::new(pooled, &spec, src, dst).map(Maxima::prepared),
         }
@@ -205,7 +213,7 @@ mod tests {
     #[test]
     fn integers_of_8_bits() {
         for dtype in [DType::Int8, DType::UInt8] {
-            for channels in [3, 16, 35] {
+            for channels in [3, 16, 35, 64, 150] {
                 let mut case = Case::new(dtype);
                 let x = case.input(&format!("n {channels} h 8"));
                 let a = attrs([
@@ -216,6 +224,22 @@ mod tests {
                 let y = case.layer("MaxPool", a, &[x]);
                 case.output(y).check_fast(&[("n", 2), ("h", 10)]);
             }
+        }
+    }
+
+    #[test]
+    fn integers_of_8_bits_along_one_axis_and_three() {
+        for (extents, rank) in [("9", 1), ("h 8 6", 3)] {
+            let mut case = Case::new(DType::Int8);
+            let x = case.input(&format!("2 70 {extents}"));
+            let a = attrs([
+                ints("kernel_shape", &vec![2; rank]),
+                ints("strides", &vec![2; rank]),
+                ints("dilations", &vec![3; rank]),
+                ints("pads", &vec![1; 2 * rank]),
+            ]);
+            let y = case.layer("MaxPool", a, &[x]);
+            case.output(y).check_fast(&[("h", 5)]);
         }
     }
 
