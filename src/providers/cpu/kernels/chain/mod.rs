@@ -4,6 +4,7 @@ mod find;
 mod post;
 
 use super::primitive::Argument;
+use super::quantized::Sum;
 use super::scope::Scope;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -158,6 +159,35 @@ impl Chain {
             bias,
             unit,
         }
+    }
+
+    /// Where sums are rounded to codes, which are added to those of a residual: the chain as far as the codes of the
+    /// product, and the sum.
+    pub fn at_codes(&self) -> Option<(Self, Sum)> {
+        let Some(End::Quantized(result)) = self.end else {
+            return None;
+        };
+        let (product, residual, relu) = match self.links[..] {
+            [Link::Rounded(product), Link::Residual(_, residual)] => (product, residual, false),
+            [
+                Link::Rounded(product),
+                Link::Residual(_, residual),
+                Link::Eltwise(Eltwise::Relu { slope: 0.0 }),
+            ] => (product, residual, true),
+            _ => return None,
+        };
+        let sum = Sum {
+            product,
+            residual,
+            relu,
+            result,
+        };
+        let front = Self {
+            links: vec![],
+            end: Some(End::Quantized(product)),
+            ..self.clone()
+        };
+        Some((front, sum))
     }
 
     /// The links.

@@ -5,6 +5,7 @@ pub mod dynamic;
 mod integer;
 mod per_token;
 mod product;
+mod summed;
 
 use super::chain::Channels;
 use super::conv::{Geometry, geometry};
@@ -19,11 +20,12 @@ use crate::network::dtype::DType;
 use crate::network::ops::conv_transpose;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
-use crate::plan::layout::Layout;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{self, Desc};
 use product::{Found, Product, Right};
+pub use summed::Sum;
 
 /// Conv, ConvTranspose and MatMul between Dequantize layers, with what follows.
 pub fn offer(scope: &Scope) -> Answer {
@@ -184,7 +186,7 @@ impl Kernel for Conv {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![self.product.form(Layout::ChannelsLast, Layout::ChannelsLast)]
+        self.product.forms(Layout::ChannelsLast)
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
@@ -205,9 +207,13 @@ impl Kernel for Conv {
             begin,
             end,
         } = geometry(&self.attrs, &self.weights, self.transposed, &src.shape, &dst.shape)?;
+        let asked = self.product.asked(request, &dst.shape)?;
         let spec = handle::Conv {
             src: Desc::of(src)?,
-            dst: Desc::of(dst)?,
+            dst: Desc::of(&Operand {
+                dtype: asked.dtype,
+                ..dst.clone()
+            })?,
             weights: self.product.weights_shape(request).to_vec(),
             weights_dtype: DType::Int8,
             bias: self.product.bias(),
@@ -218,9 +224,8 @@ impl Kernel for Conv {
             end,
             transposed: self.transposed,
         };
-        let options = self.product.options(request, &dst.shape)?;
-        let primitive = spec.create(self.product.weights.format().as_ref(), &options)?;
-        self.product.prepared(primitive, request)
+        let primitive = spec.create(self.product.weights.format().as_ref(), &asked.options)?;
+        self.product.prepared(primitive, request, asked)
     }
 }
 
@@ -245,7 +250,7 @@ impl Kernel for MatMul {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![self.product.form(Layout::Plain, Layout::Plain)]
+        self.product.forms(Layout::Plain)
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
@@ -272,16 +277,16 @@ impl Kernel for MatMul {
             let desc = Desc::plain(dtype, shape)?;
             Ok::<_, Error>(if transposed { desc.transposed() } else { desc })
         };
-        let options = self.product.options(request, &shapes.result)?;
+        let asked = self.product.asked(request, &shapes.result)?;
         let spec = handle::Matmul {
             a: matrices(a.dtype, &shapes.a, self.transposed[0])?,
             b: matrices(DType::Int8, &shapes.b, self.transposed[1])?,
             bias: self.product.bias(),
-            dst: matrices(result.dtype, &shapes.result, false)?,
+            dst: matrices(asked.dtype, &shapes.result, false)?,
             pack_b: shapes.single && matches!(self.product.weights, Source::Constant(_)),
         };
-        let primitive = spec.create(self.product.weights.format().as_ref(), &options)?;
-        self.product.prepared(primitive, request)
+        let primitive = spec.create(self.product.weights.format().as_ref(), &asked.options)?;
+        self.product.prepared(primitive, request, asked)
     }
 }
 

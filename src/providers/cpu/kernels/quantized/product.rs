@@ -1,10 +1,12 @@
 //! What convolutions and matrix products of 8 bits share: the operands, the weights, and how they become a candidate.
 
+use super::summed::{Sum, Summed};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
-use crate::plan::layout::{self, Layout};
+use crate::plan::layout::Layout;
+use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::epilogue::{Epilogue, name};
 use crate::providers::common::quantized::{Dequantized, PerToken, Weights as Stored, constant};
@@ -99,6 +101,26 @@ pub struct Product {
     pub has_bias: bool,
     /// The first of the kernel's inputs that the chain reads.
     pub first: usize,
+}
+
+tactics! {
+    /// How the residual is added to a product that is rounded first.
+    enum Way {
+        /// By the primitive of the product.
+        Primitive = "only",
+        /// In a pass behind it.
+        Summed = "sum of codes",
+    }
+}
+
+/// What a primitive is asked.
+pub struct Asked {
+    /// Its options.
+    pub options: Options,
+    /// The dtype of its result.
+    pub dtype: DType,
+    /// What is done behind it.
+    sum: Option<Sum>,
 }
 
 /// A bias, scales, or a zero point.
@@ -210,9 +232,14 @@ impl Product {
         )
     }
 
-    /// The form in which operands and result lie in these layouts.
-    pub fn form(&self, from: Layout, to: Layout) -> Form {
-        primitive::form(from, self.first, self.chain.layouts(to), to)
+    /// The forms in which operands and result lie in this layout.
+    pub fn forms(&self, layout: Layout) -> Vec<Form> {
+        let form = primitive::form(layout, self.first, self.chain.layouts(layout), layout);
+        let summed = self.chain.at_codes().map(|_| Form {
+            tactic: Way::Summed.tactic(),
+            ..form.clone()
+        });
+        [form].into_iter().chain(summed).collect()
     }
 
     /// As [`Kernel::in_place`].
@@ -237,19 +264,29 @@ impl Product {
     ///
     /// # Errors
     /// If oneDNN has no such element type.
-    pub fn options(&self, request: &Request, result: &[usize]) -> Result<Options> {
-        Ok(Options {
-            post: self.chain.post_ops(result, &request.inputs[self.first..])?,
+    pub fn asked(&self, request: &Request, result: &[usize]) -> Result<Asked> {
+        let operands = &request.inputs[self.first..];
+        let summed = match Way::of(&request.form.tactic)? {
+            Way::Primitive => None,
+            Way::Summed => Some(self.chain.at_codes().ok_or_else(|| request.form.tactic.unknown())?),
+        };
+        let (post, dtype, sum) = match summed {
+            None => (self.chain.post_ops(result, operands)?, request.outputs[0].dtype, None),
+            Some((front, sum)) => (front.post_ops(result, &[])?, sum.product.dtype, Some(sum)),
+        };
+        let options = Options {
+            post,
             quantization: self.quantization,
             ..Options::threads(request.threads)
-        })
+        };
+        Ok(Asked { options, dtype, sum })
     }
 
     /// What runs a primitive.
     ///
     /// # Errors
     /// If oneDNN fails to pack the weights.
-    pub fn prepared(&self, primitive: Primitive, request: &Request) -> Result<Prepared> {
+    pub fn prepared(&self, primitive: Primitive, request: &Request, asked: Asked) -> Result<Prepared> {
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
         let mut arguments = vec![Argument::Input(0), weights];
         arguments.extend(self.operands.iter().map(|operand| match operand {
@@ -257,9 +294,12 @@ impl Product {
             Operand::Input(at) => Argument::Input(*at),
             Operand::Widened(at, dtype) => Argument::Widened(*at, *dtype, Box::new(0)),
         }));
-        let operands: &[layout::Operand] = &request.inputs[self.first..];
-        let read = operands.iter().enumerate().filter(|(_, operand)| !operand.in_place);
-        arguments.extend(read.map(|(at, _)| Argument::Input(self.first + at)));
+        if let Some(sum) = asked.sum {
+            let (residual, result) = (&request.inputs[self.first], &request.outputs[0]);
+            let product = PrimitiveLauncher::new(primitive, arguments);
+            return Ok(Summed::new(product, sum, self.first, residual, result).prepared());
+        }
+        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         Ok(PrimitiveLauncher::new(primitive, arguments).prepared())
     }
 }
