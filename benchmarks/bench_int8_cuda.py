@@ -5,7 +5,7 @@
 Each model has a process of its own. Calibration and inputs are random normal numbers of different seeds, weights
 those of the zoo. Times are those of `bench_cuda`, in turns, with arrays on the GPU.
 `sqnr_db` is 10 log10 of the mean square of the outputs over that of the error against PyTorch in double precision.
-Results join those in benchmarks/results/int8_cuda.json.
+Results join those of the same GPU in benchmarks/results/int8_cuda.json.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def one(name: str, batch: int, rounds: int, precisions: Sequence[str]) -> dict[s
     shapes = {key: tuple(array.shape) for key, array in arrays.items()}
     calibration = [inputs_of(entry, name, batch, 100 + seed) for seed in range(BATCHES)]
     backend = nx.hardware.get_backend("cuda")
-    found: dict[str, Any] = {precision: {} for precision in precisions}
+    found: dict[str, Any] = {precision: {} for precision in precisions} | {"gpu": torch.cuda.get_device_name()}
     models = {}
     for precision in precisions:
         given: dict[str, Any] = {"calibration": calibration} if precision != "fp16" else {}
@@ -126,7 +126,9 @@ def main() -> None:
             *options.precisions,
         ]
         found = measure.in_process(command, options.threads, options.timeout)
-        results[model] = (results.get(model, {}) | found) if "failed" not in found else found
+        known = results.get(model, {})
+        # A row is that of one GPU.
+        results[model] = (known | found) if known.get("gpu") == found.get("gpu") else found
         print(model, shown(found), flush=True)
         measure.write("int8_cuda", results, {"rounds": options.rounds, "device": torch.cuda.get_device_name()})
 
