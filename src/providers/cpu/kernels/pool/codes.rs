@@ -51,8 +51,6 @@ pub struct Codes {
     signed: bool,
     batch: usize,
     channels: usize,
-    /// Bytes from one pixel to the next, of the input and of the result.
-    steps: (usize, usize),
     axes: [Axis; 3],
 }
 
@@ -71,12 +69,10 @@ impl Codes {
                 begin: spec.begin[at],
             };
         }
-        let step = |operand: &Operand| operand.parent_channels.unwrap_or(operand.shape[1]);
         Self {
             signed: src.dtype == DType::Int8,
             batch: src.shape[0],
             channels: src.shape[1],
-            steps: (step(src), step(dst)),
             axes,
         }
     }
@@ -101,28 +97,24 @@ impl Codes {
     #[inline(always)]
     unsafe fn row<T: Ord + Copy>(&self, row: usize, least: T, maxima: &mut [u8], source: *const u8, target: *mut u8) {
         let ([deep, high, wide], channels) = (&self.axes, self.channels);
-        let (pixels, (from, to)) = (wide.input as usize, self.steps);
+        let width = wide.input as usize * channels;
         let image = row / (deep.output * high.output);
         let (first_z, depth) = deep.taps(row / high.output % deep.output);
         let (first_y, height) = high.taps(row % high.output);
         let maxima = maxima.as_mut_ptr().cast::<T>();
         // SAFETY: the caller's promise; taps lie within the input, and bytes may lie anywhere.
         unsafe {
-            fill(maxima, least, pixels * channels);
+            fill(maxima, least, width);
             for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
                 let (z, y) = (z * deep.dilation as usize, y * high.dilation as usize);
                 let line = (image * deep.input as usize + first_z + z) * high.input as usize + first_y + y;
-                let line = source.add(line * pixels * from).cast::<T>();
-                match from == channels {
-                    true => greater(maxima, line, pixels * channels),
-                    false => (0..pixels).for_each(|x| greater(maxima.add(x * channels), line.add(x * from), channels)),
-                }
+                greater(maxima, source.add(line * width).cast::<T>(), width);
             }
             for at in 0..wide.output {
-                let pixel = target.add((row * wide.output + at) * to).cast::<T>();
-                let (x, width) = wide.taps(at);
+                let pixel = target.add((row * wide.output + at) * channels).cast::<T>();
+                let (x, taps) = wide.taps(at);
                 fill(pixel, least, channels);
-                for tap in 0..width {
+                for tap in 0..taps {
                     greater(
                         pixel,
                         maxima.add((x + tap * wide.dilation as usize) * channels),

@@ -295,9 +295,8 @@ impl Product {
             Operand::Widened(at, dtype) => Argument::Widened(*at, *dtype, Box::new(0)),
         }));
         if let Some(sum) = asked.sum {
-            let (residual, result) = (&request.inputs[self.first], &request.outputs[0]);
             let product = PrimitiveLauncher::new(primitive, arguments);
-            return Ok(Summed::new(product, sum, self.first, residual, result).prepared());
+            return Ok(Summed::new(product, sum, self.first, request.outputs[0].elements()).prepared());
         }
         arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         Ok(PrimitiveLauncher::new(primitive, arguments).prepared())

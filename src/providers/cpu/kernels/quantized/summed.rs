@@ -4,7 +4,6 @@
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
-use crate::plan::layout::Operand;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::primitive::PrimitiveLauncher;
@@ -32,35 +31,22 @@ pub struct Summed {
     pass: Pass,
 }
 
-/// Where codes lie, and how they are added.
+/// Which codes are added, and how.
 struct Pass {
     numbers: Numbers,
     /// The input that is the residual.
     residual: usize,
-    /// How many runs of codes there are, and how many codes each has.
-    runs: (usize, usize),
-    /// Codes from one run to the next, of the residual and of the result.
-    steps: (usize, usize),
+    codes: usize,
 }
 
 impl Summed {
-    /// A product that writes its codes where the result will lie. `residual` is input number `at` of the kernel.
-    pub fn new(product: PrimitiveLauncher, sum: Sum, at: usize, residual: &Operand, result: &Operand) -> Self {
-        let parents = (residual.parent_channels, result.parent_channels);
-        let (runs, steps) = match parents {
-            (None, None) => ((result.elements(), 1), (1, 1)),
-            // Slices along the channels, which lie behind.
-            (residual, step) => {
-                let channels = result.shape[1];
-                let steps = (residual.unwrap_or(channels), step.unwrap_or(channels));
-                ((result.elements() / channels, channels), steps)
-            }
-        };
+    /// A product that writes its codes, so many, where the result will lie. The residual is input number `residual` of the kernel, in
+    /// the layout of the result.
+    pub fn new(product: PrimitiveLauncher, sum: Sum, residual: usize, codes: usize) -> Self {
         let pass = Pass {
             numbers: Numbers::new(&sum),
-            residual: at,
-            runs,
-            steps,
+            residual,
+            codes,
         };
         Self { product, pass }
     }
@@ -77,20 +63,12 @@ impl Launcher for Summed {
     fn launch(&mut self, call: &Call) -> Result<()> {
         self.product.launch(call)?;
         let (pass, call) = (&self.pass, Shared(call));
-        let (runs, codes) = pass.runs;
-        parallel::over(runs, GRAIN / codes, |range| {
+        parallel::over(pass.codes, GRAIN, |range| {
             let call = call.get();
-            // Runs of one code lie one behind the other.
-            let (range, codes) = match codes {
-                1 => (range.start..range.start + 1, range.len()),
-                codes => (range, codes),
-            };
-            for run in range {
-                // SAFETY: the planner gives addresses that hold the operands of the request; they do not overlap.
-                unsafe {
-                    let residual = call.inputs[pass.residual].add(run * pass.steps.0);
-                    add(codes, &pass.numbers, residual, call.outputs[0].add(run * pass.steps.1));
-                }
+            // SAFETY: the planner gives addresses that hold the operands of the request; they do not overlap.
+            unsafe {
+                let residual = call.inputs[pass.residual].add(range.start);
+                add(range.len(), &pass.numbers, residual, call.outputs[0].add(range.start));
             }
         })
     }
