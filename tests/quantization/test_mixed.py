@@ -129,6 +129,18 @@ def test_what_is_taken_is_within_the_budget(budget: float) -> None:
     assert times == sorted(times)
 
 
+def test_no_product_is_tried_alone_where_all_in_8_bits_are_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the losses were asked for")
+
+    monkeypatch.setattr("neurenix.quantization.mixed.losses", asked)
+    given: dict[str, Any] = {"calibration": batches(), **QUICK}
+    model = get_backend("cpu").optimize_model(network(), None, "mixed", accuracy_budget=1.0, **given)
+    assert any("mixed: int8: " in note for note in model.report()["notes"])
+    with pytest.raises(AssertionError, match="losses"):
+        get_backend("cpu").optimize_model(network(), None, "mixed", accuracy_budget=28.0, **given)
+
+
 def test_the_caller_s_metric_decides() -> None:
     given = rng().normal(size=SHAPE).astype(np.float32)
     exact = get_backend("cpu").optimize_model(network(), **QUICK)(given)

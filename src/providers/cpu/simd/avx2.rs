@@ -69,6 +69,36 @@ impl Vector for Avx2 {
         unsafe { _mm256_storeu_si256(p.cast(), _mm256_cvttps_epi32(self.0)) }
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn store_8_bits(of: [Self; 4], zero: i16, low: i16, signed: bool, p: *mut u8) {
+        let [a, b, c, d] = of;
+        // SAFETY: see above.
+        unsafe {
+            let (zero, low) = (_mm256_set1_epi16(zero), _mm256_set1_epi16(low));
+            let first = _mm256_packs_epi32(_mm256_cvtps_epi32(a.0), _mm256_cvtps_epi32(b.0));
+            let last = _mm256_packs_epi32(_mm256_cvtps_epi32(c.0), _mm256_cvtps_epi32(d.0));
+            let first = _mm256_max_epi16(_mm256_adds_epi16(first, zero), low);
+            let last = _mm256_max_epi16(_mm256_adds_epi16(last, zero), low);
+            let packed = if signed {
+                _mm256_packs_epi16(first, last)
+            } else {
+                _mm256_packus_epi16(first, last)
+            };
+            // Each lane of 128 bits has four elements of each of the vectors.
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256(p.cast(), _mm256_permutevar8x32_epi32(packed, order));
+        }
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: see above.
         Self(unsafe { _mm256_fmadd_ps(self.0, b.0, c.0) })

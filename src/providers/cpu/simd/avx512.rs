@@ -61,6 +61,36 @@ impl Vector for Avx512 {
         unsafe { _mm512_storeu_si512(p.cast(), _mm512_cvttps_epi32(self.0)) }
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) })
+    }
+    #[inline(always)]
+    unsafe fn store_8_bits(of: [Self; 4], zero: i16, low: i16, signed: bool, p: *mut u8) {
+        let [a, b, c, d] = of;
+        // SAFETY: see above.
+        unsafe {
+            let (zero, low) = (_mm512_set1_epi16(zero), _mm512_set1_epi16(low));
+            let first = _mm512_packs_epi32(_mm512_cvtps_epi32(a.0), _mm512_cvtps_epi32(b.0));
+            let last = _mm512_packs_epi32(_mm512_cvtps_epi32(c.0), _mm512_cvtps_epi32(d.0));
+            let first = _mm512_max_epi16(_mm512_adds_epi16(first, zero), low);
+            let last = _mm512_max_epi16(_mm512_adds_epi16(last, zero), low);
+            let packed = if signed {
+                _mm512_packs_epi16(first, last)
+            } else {
+                _mm512_packus_epi16(first, last)
+            };
+            // Each lane of 128 bits has four elements of each of the vectors.
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_si512(p.cast(), _mm512_permutexvar_epi32(order, packed));
+        }
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: see above.
         Self(unsafe { _mm512_fmadd_ps(self.0, b.0, c.0) })

@@ -270,7 +270,7 @@ pub unsafe fn round_to(dtype: DType, rounding: Rounding, n: usize, from: *const 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::cpu::simd::{Avx2, Isa, Portable, Vector};
+    use crate::providers::cpu::simd::{Avx2, Avx512, Isa, Portable, Vector};
 
     #[test]
     fn integers_are_cut_to_their_low_bits() {
@@ -316,6 +316,43 @@ mod tests {
         check::<Portable>();
         if Isa::here() != Isa::Portable {
             check::<Avx2>();
+        }
+    }
+    #[test]
+    fn each_instruction_set_reads_and_writes_8_bits() {
+        fn check<V: Vector>() {
+            let bytes: [u8; 64] = std::array::from_fn(|i| (i * 37 + 250) as u8);
+            for (signed, zero, low) in [(true, -9, -128), (true, 3, 3), (false, 121, 0), (false, 0, 5)] {
+                let number = |b: u8| if signed { f32::from(b as i8) } else { f32::from(b) };
+                let mut got = [0; 64];
+                // SAFETY: there is room for four vectors of every instruction set, and the caller found this one.
+                unsafe {
+                    let read = |i: usize| {
+                        let from = bytes.as_ptr().add(i * V::LANES);
+                        if signed {
+                            V::load_i8(from.cast())
+                        } else {
+                            V::load_u8(from)
+                        }
+                    };
+                    let half = V::splat(1.5);
+                    let of = [0, 1, 2, 3].map(|i| read(i) * half);
+                    V::store_8_bits(of, zero, low, signed, got.as_mut_ptr());
+                }
+                let (least, most) = if signed { (-128, 127) } else { (0, 255) };
+                for (&b, &g) in bytes.iter().zip(&got[..4 * V::LANES]) {
+                    let whole = (number(b) * 1.5).round_ties_even() as i32 + i32::from(zero);
+                    let wanted = whole.max(low.into()).clamp(least, most);
+                    assert_eq!(number(g) as i32, wanted, "{b} signed {signed} zero {zero}");
+                }
+            }
+        }
+        check::<Portable>();
+        if Isa::here() != Isa::Portable {
+            check::<Avx2>();
+        }
+        if Isa::here() == Isa::Avx512 {
+            check::<Avx512>();
         }
     }
 }

@@ -49,6 +49,22 @@ pub trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = 
     /// # Safety
     /// The integers must be writable.
     unsafe fn store_whole(self, p: *mut i32);
+    /// Reads LANES uint8.
+    ///
+    /// # Safety
+    /// The integers must be readable.
+    unsafe fn load_u8(p: *const u8) -> Self;
+    /// Reads LANES int8.
+    ///
+    /// # Safety
+    /// The integers must be readable.
+    unsafe fn load_i8(p: *const i8) -> Self;
+    /// Writes the nearest integers, ties to even, of 4 * LANES elements, plus `zero`, at least `low`, as saturated int8
+    /// (`signed`) or uint8. What 32 bits do not hold, and NaN, gives any integer.
+    ///
+    /// # Safety
+    /// The integers must be writable.
+    unsafe fn store_8_bits(of: [Self; 4], zero: i16, low: i16, signed: bool, p: *mut u8);
     /// `self * b + c`, with one rounding where the processor can.
     fn fma(self, b: Self, c: Self) -> Self;
     /// `self * b + c` with one rounding, also where that takes long.

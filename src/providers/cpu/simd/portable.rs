@@ -73,6 +73,29 @@ impl Vector for Portable {
             .for_each(|(i, &v)| unsafe { p.add(i).write(v as i32) });
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self {
+        // SAFETY: as the trait says.
+        Self(unsafe { p.cast::<[u8; 4]>().read_unaligned() }.map(f32::from))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        // SAFETY: as the trait says.
+        Self(unsafe { p.cast::<[i8; 4]>().read_unaligned() }.map(f32::from))
+    }
+    #[inline(always)]
+    unsafe fn store_8_bits(of: [Self; 4], zero: i16, low: i16, signed: bool, p: *mut u8) {
+        let byte = |v: f32| {
+            let whole = (v.round_ties_even() as i32).saturating_add(zero.into()).max(low.into());
+            if signed {
+                whole.clamp(-128, 127) as u8
+            } else {
+                whole.clamp(0, 255) as u8
+            }
+        };
+        // SAFETY: as the trait says.
+        unsafe { p.cast::<[[u8; 4]; 4]>().write_unaligned(of.map(|v| v.0.map(byte))) }
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         self * b + c
     }

@@ -4,7 +4,6 @@ mod find;
 mod post;
 
 use super::primitive::Argument;
-use super::quantized::Sum;
 use super::scope::Scope;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -93,6 +92,19 @@ pub fn epilogues_of_8_bits(scope: &Scope, sums: TensorId, channels: Channels) ->
     behind_8_bits(scope, sums, channels.of(network[sums].ty.rank()), &takes, residual)
 }
 
+/// ONNX Runtime's QLinearAdd: two tensors of 8 bits are dequantized, added, and quantized.
+#[derive(Debug, Clone, Copy)]
+pub struct QLinearAdd {
+    /// Of the product.
+    pub product: Scheme,
+    /// Of the residual.
+    pub residual: Scheme,
+    /// Whether what is below zero becomes zero.
+    pub relu: bool,
+    /// Of the result.
+    pub result: Scheme,
+}
+
 /// A constant, and the Dequantize layer that makes it.
 pub type Bias = (Array, Option<LayerId>);
 
@@ -145,10 +157,12 @@ impl Chain {
                 Link::Eltwise(Eltwise::Relu { .. }) | Link::Residual(..) | Link::Rounded(_) | Link::Tokens(_)
             )
         };
-        let unit = match (links.first(), end) {
-            // One multiplication less than in steps of the result: sums are rounded as they are.
-            (Some(Link::Rounded(scheme)), Some(End::Quantized(_))) if links.iter().all(scales) => scheme.scale,
-            (_, Some(End::Quantized(scheme))) if links.iter().all(scales) => scheme.scale,
+        let unit = match end {
+            Some(End::Quantized(result)) if links.iter().all(scales) => match links.first() {
+                // One multiplication less than in steps of the result: sums are rounded as they are.
+                Some(Link::Rounded(first)) => first.scale,
+                _ => result.scale,
+            },
             _ => 1.0,
         };
         Self {
@@ -161,9 +175,9 @@ impl Chain {
         }
     }
 
-    /// Where sums are rounded to codes, which are added to those of a residual: the chain as far as the codes of the
-    /// product, and the sum.
-    pub fn at_codes(&self) -> Option<(Self, Sum)> {
+    /// A chain that quantizes the product, adds a residual of 8 bits and quantizes the sum, in two parts: as far as the
+    /// quantized product, and the addition.
+    pub fn split_before_add(&self) -> Option<(Self, QLinearAdd)> {
         let Some(End::Quantized(result)) = self.end else {
             return None;
         };
@@ -176,7 +190,7 @@ impl Chain {
             ] => (product, residual, true),
             _ => return None,
         };
-        let sum = Sum {
+        let add = QLinearAdd {
             product,
             residual,
             relu,
@@ -187,7 +201,7 @@ impl Chain {
             end: Some(End::Quantized(product)),
             ..self.clone()
         };
-        Some((front, sum))
+        Some((front, add))
     }
 
     /// The links.

@@ -1,6 +1,6 @@
 //! Pooling over windows: floats on oneDNN, maxima of 8 bits by a kernel of our own.
 
-mod codes;
+mod int8;
 mod lowest;
 
 use super::copy::Mover;
@@ -16,8 +16,7 @@ use crate::network::ops::pool;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
-use crate::providers::cpu::simd::Isa;
-use codes::Codes;
+use int8::Int8MaxPool;
 use lowest::Maxima;
 
 /// MaxPool and AveragePool in every layout.
@@ -142,10 +141,7 @@ impl Kernel for Pool {
             end,
         };
         if self.small {
-            return Ok(Prepared::new(
-                format!("rows of bytes {:?}", Isa::here()),
-                Codes::new(&spec, src, dst),
-            ));
+            return Ok(Int8MaxPool::new(&spec, src, dst, request.threads).prepared());
         }
         let primitive = spec.create(&Options::threads(request.threads))?;
         let pooled = PrimitiveLauncher::new(primitive, vec![Argument::Input(0)]);

@@ -5,7 +5,7 @@ pub mod dynamic;
 mod integer;
 mod per_token;
 mod product;
-mod summed;
+mod qlinear_add;
 
 use super::chain::Channels;
 use super::conv::{Geometry, geometry};
@@ -25,7 +25,6 @@ use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{self, Desc};
 use product::{Found, Product, Right};
-pub use summed::Sum;
 
 /// Conv, ConvTranspose and MatMul between Dequantize layers, with what follows.
 pub fn offer(scope: &Scope) -> Answer {

@@ -1,6 +1,6 @@
 //! What convolutions and matrix products of 8 bits share: the operands, the weights, and how they become a candidate.
 
-use super::summed::{Sum, Summed};
+use super::qlinear_add::{Constants, ThenAdd};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -104,12 +104,12 @@ pub struct Product {
 }
 
 tactics! {
-    /// How the residual is added to a product that is rounded first.
+    /// How a residual is added to a product that is quantized before.
     enum Way {
-        /// By the primitive of the product.
-        Primitive = "only",
-        /// In a pass behind it.
-        Summed = "sum of codes",
+        /// By post-ops of the product's primitive.
+        PostOps = "only",
+        /// By a loop behind the primitive.
+        SeparateAdd = "separate QLinearAdd",
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Asked {
     /// The dtype of its result.
     pub dtype: DType,
     /// What is done behind it.
-    sum: Option<Sum>,
+    add: Option<Constants>,
 }
 
 /// A bias, scales, or a zero point.
@@ -235,11 +235,11 @@ impl Product {
     /// The forms in which operands and result lie in this layout.
     pub fn forms(&self, layout: Layout) -> Vec<Form> {
         let form = primitive::form(layout, self.first, self.chain.layouts(layout), layout);
-        let summed = self.chain.at_codes().map(|_| Form {
-            tactic: Way::Summed.tactic(),
+        let separate = self.separate_add().map(|_| Form {
+            tactic: Way::SeparateAdd.tactic(),
             ..form.clone()
         });
-        [form].into_iter().chain(summed).collect()
+        [form].into_iter().chain(separate).collect()
     }
 
     /// As [`Kernel::in_place`].
@@ -260,26 +260,34 @@ impl Product {
         }
     }
 
+    /// The chain as far as the quantized product, the dtype of that, and the addition behind it.
+    fn separate_add(&self) -> Option<(Chain, DType, Constants)> {
+        let (front, add) = self.chain.split_before_add()?;
+        Some((front, add.product.dtype, Constants::of(&add)?))
+    }
+
     /// What the primitive is asked, for a result of this shape.
     ///
     /// # Errors
     /// If oneDNN has no such element type.
     pub fn asked(&self, request: &Request, result: &[usize]) -> Result<Asked> {
-        let operands = &request.inputs[self.first..];
-        let summed = match Way::of(&request.form.tactic)? {
-            Way::Primitive => None,
-            Way::Summed => Some(self.chain.at_codes().ok_or_else(|| request.form.tactic.unknown())?),
-        };
-        let (post, dtype, sum) = match summed {
-            None => (self.chain.post_ops(result, operands)?, request.outputs[0].dtype, None),
-            Some((front, sum)) => (front.post_ops(result, &[])?, sum.product.dtype, Some(sum)),
+        let (post, dtype, add) = match Way::of(&request.form.tactic)? {
+            Way::PostOps => {
+                let post = self.chain.post_ops(result, &request.inputs[self.first..])?;
+                (post, request.outputs[0].dtype, None)
+            }
+            Way::SeparateAdd => {
+                let parts = self.separate_add();
+                let (front, dtype, add) = parts.ok_or_else(|| request.form.tactic.unknown())?;
+                (front.post_ops(result, &[])?, dtype, Some(add))
+            }
         };
         let options = Options {
             post,
             quantization: self.quantization,
             ..Options::threads(request.threads)
         };
-        Ok(Asked { options, dtype, sum })
+        Ok(Asked { options, dtype, add })
     }
 
     /// What runs a primitive.
@@ -294,9 +302,9 @@ impl Product {
             Operand::Input(at) => Argument::Input(*at),
             Operand::Widened(at, dtype) => Argument::Widened(*at, *dtype, Box::new(0)),
         }));
-        if let Some(sum) = asked.sum {
+        if let Some(add) = asked.add {
             let product = PrimitiveLauncher::new(primitive, arguments);
-            return Ok(Summed::new(product, sum, self.first, request.outputs[0].elements()).prepared());
+            return Ok(ThenAdd::new(product, add, self.first, request.outputs[0].elements()).prepared());
         }
         arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         Ok(PrimitiveLauncher::new(primitive, arguments).prepared())

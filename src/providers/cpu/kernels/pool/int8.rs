@@ -1,12 +1,13 @@
-//! Maxima of integers of 8 bits whose channels lie behind: first of whole lines, then along them, in vectors of bytes.
+//! MaxPool of integers of 8 bits, channels last: first the maxima of whole lines, then those along them, in vectors of bytes.
 
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Launcher};
+use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cpu::handle::Pooling;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::simd::multiversion;
+use crate::providers::cpu::kernels::scratch::Scratch;
+use crate::providers::cpu::simd::{Isa, multiversion};
 
 /// Bytes that a thread should at least read.
 const GRAIN: usize = 64 << 10;
@@ -47,16 +48,18 @@ impl Axis {
 }
 
 /// Maxima over windows along up to three axes.
-pub struct Codes {
+pub struct Int8MaxPool {
     signed: bool,
     batch: usize,
     channels: usize,
     axes: [Axis; 3],
+    /// The maxima of the lines that a row of windows covers.
+    scratch: Scratch,
 }
 
-impl Codes {
+impl Int8MaxPool {
     /// For what `spec` describes.
-    pub fn new(spec: &Pooling, src: &Operand, dst: &Operand) -> Self {
+    pub fn new(spec: &Pooling, src: &Operand, dst: &Operand, threads: usize) -> Self {
         let mut axes = [Axis::NONE; 3];
         let rank = spec.kernel.len();
         for (at, axis) in axes[3 - rank..].iter_mut().enumerate() {
@@ -69,49 +72,57 @@ impl Codes {
                 begin: spec.begin[at],
             };
         }
+        let rows = src.shape[0] * axes[0].output * axes[1].output;
         Self {
             signed: src.dtype == DType::Int8,
             batch: src.shape[0],
             channels: src.shape[1],
             axes,
+            scratch: Scratch::new(axes[2].input as usize * src.shape[1], threads, rows),
         }
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        let workspace = self.scratch.workspace();
+        let how = format!("rows of bytes {:?}", Isa::here());
+        Instance::new(how, self).with_workspace(workspace).into()
     }
 }
 
 multiversion! {
-    /// Writes a row of pixels: first the maxima of its lines, and then those along it. `maxima` holds a line.
+    /// Writes a row of pixels: first the maxima of its lines, and then those along it. `maxima` has room for a line.
     ///
     /// # Safety
     /// The operands must lie at the addresses.
-    unsafe fn row<V>(this: &Codes, row: usize, maxima: &mut [u8], source: *const u8, target: *mut u8) {
+    unsafe fn row<V>(this: &Int8MaxPool, row: usize, maxima: *mut u8, source: *const u8, target: *mut u8) {
         match this.signed {
-            true => this.row::<i8>(row, i8::MIN, maxima, source, target),
-            false => this.row::<u8>(row, u8::MIN, maxima, source, target),
+            true => this.write_row::<i8>(row, i8::MIN, maxima.cast(), source.cast(), target.cast()),
+            false => this.write_row::<u8>(row, u8::MIN, maxima, source, target),
         }
     }
 }
 
-impl Codes {
+impl Int8MaxPool {
     /// # Safety
     /// As of [`row`].
     #[inline(always)]
-    unsafe fn row<T: Ord + Copy>(&self, row: usize, least: T, maxima: &mut [u8], source: *const u8, target: *mut u8) {
+    unsafe fn write_row<T: Ord + Copy>(&self, row: usize, least: T, maxima: *mut T, source: *const T, target: *mut T) {
         let ([deep, high, wide], channels) = (&self.axes, self.channels);
         let width = wide.input as usize * channels;
         let image = row / (deep.output * high.output);
         let (first_z, depth) = deep.taps(row / high.output % deep.output);
         let (first_y, height) = high.taps(row % high.output);
-        let maxima = maxima.as_mut_ptr().cast::<T>();
         // SAFETY: the caller's promise; taps lie within the input, and bytes may lie anywhere.
         unsafe {
             fill(maxima, least, width);
             for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
                 let (z, y) = (z * deep.dilation as usize, y * high.dilation as usize);
                 let line = (image * deep.input as usize + first_z + z) * high.input as usize + first_y + y;
-                greater(maxima, source.add(line * width).cast::<T>(), width);
+                greater(maxima, source.add(line * width), width);
             }
             for at in 0..wide.output {
-                let pixel = target.add((row * wide.output + at) * channels).cast::<T>();
+                let pixel = target.add((row * wide.output + at) * channels);
                 let (x, taps) = wide.taps(at);
                 fill(pixel, least, channels);
                 for tap in 0..taps {
@@ -152,7 +163,7 @@ unsafe fn greater<T: Ord + Copy>(into: *mut T, other: *const T, count: usize) {
     }
 }
 
-impl Launcher for Codes {
+impl Launcher for Int8MaxPool {
     fn launch(&mut self, call: &Call) -> Result<()> {
         let [deep, high, wide] = self.axes;
         let window: i64 = self.axes.iter().map(|axis| axis.kernel).product();
@@ -161,9 +172,10 @@ impl Launcher for Codes {
         let (this, call) = (&*self, Shared(call));
         parallel::over(rows, GRAIN / bytes.max(1), |range| {
             let call = call.get();
-            let mut maxima = vec![0; wide.input as usize * this.channels];
-            // SAFETY: the planner gives addresses that hold the operands of the request.
-            range.for_each(|at| unsafe { row(this, at, &mut maxima, call.inputs[0], call.outputs[0]) });
+            this.scratch.with(call.workspace, |maxima| {
+                // SAFETY: the planner gives addresses that hold the operands of the request, and the scratch a line.
+                range.for_each(|at| unsafe { row(this, at, maxima, call.inputs[0], call.outputs[0]) });
+            });
         })
     }
 }
