@@ -97,6 +97,7 @@ TAILS = (
     "",
     "quantize",
     "rounded residual Relu quantize",
+    "rounded residual quantize",
     "residual Relu quantize",
     "floats Relu",
     "half Relu quantize",
@@ -171,15 +172,16 @@ def matrices(
 
 
 def means(name: str, shape: tuple[int, ...], keepdims: int, tail: str = "") -> list[Chain]:
-    """Means over the places of channels, of 8 bits in each scheme; as floats of 16 bits where the tail says so."""
+    """Means over the places of channels, of 8 bits in each scheme, as 16 or 8 bits where the tail says so."""
     made = []
     for scheme in SCHEMES:
 
         def make(b: Builder, scheme: Any = scheme) -> list[nx.Tensor]:
             q = Quantizing(b)
             x = q.activation(b.inputs[0], scheme)
-            x = q.op("Cast", x, to="float16", elidable=1) if tail else x
-            return [q.op("ReduceMean", x, axes=list(range(2, len(shape))), keepdims=keepdims)]
+            x = q.op("Cast", x, to="float16", elidable=1) if tail == "16" else x
+            mean = q.op("ReduceMean", x, axes=list(range(2, len(shape))), keepdims=keepdims)
+            return [q.quantize(mean, X_SCALE / 8, scheme) if tail == "quantize" else mean]
 
         made.append(chain(name, scheme, tail, (shape,), make))
     return made
@@ -227,13 +229,15 @@ QUANTIZED: list[Chain] = [
     *convolution("stem_kept", (2, 3, 19, 17), 16, 7, KEPT, SCHEMES[1:3], strides=[2, 2]),
     *convolution("depthwise_kept", (2, 32, 9, 7), 32, 3, KEPT[:3:2], SCHEMES[::2], group=32),
     *matrices("matmul_kept", (2, 33, 64), 48, False, KEPT, SCHEMES[::2]),
+    *means("mean", (3, 80, 7, 7), 1),
+    *means("mean_halves", (2, 33, 9, 5), 0, "16"),
+    *means("mean_long", (1, 16, 190, 40), 1),
+    *means("mean_codes", (3, 80, 8, 8), 1, "quantize"),
+    *means("mean_codes_flat", (2, 33, 4, 8), 0, "quantize"),
 ]
 
 #: Of sizes at which a GPU's tiles differ. On a processor oneDNN's reference, one of the forms, takes seconds for them.
 TILED: list[Chain] = [
-    *means("mean", (3, 80, 7, 7), 1),
-    *means("mean_halves", (2, 33, 9, 5), 0, "16"),
-    *means("mean_long", (1, 16, 190, 40), 1),
     *convolution("conv3x3_many", (1, 144, 12, 12), 136, 3, FEW),
     *convolution("conv1x1_deep", (1, 640, 14, 14), 256, 1, FEW),
     *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, FEW),

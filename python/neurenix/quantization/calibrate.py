@@ -210,8 +210,8 @@ def found_ranges(
     _check_kept(full, keep)
     provider = options["providers"][0]
     symmetric = provider == "tensorrt"
-    # Other providers have no kernel that takes a mean of 8 bits.
-    means = provider == "cuda"
+    # TensorRT averages floats.
+    means = provider != "tensorrt"
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     per_token = _per_token(full, keep, options) if PER_TOKEN in accuracy else ()
     without = [*keep, *per_token]

@@ -1,5 +1,5 @@
 //! What the kernels of several providers share: what a family sees, which pointwise layers go together, what follows a product, a Cast in front,
-//! element strides of operands, the parts of slices, strided views through layers that only move elements, where packages lie, compiled code that is kept.
+//! means of 8 bits, element strides of operands, the parts of slices, strided views through layers that only move elements, where packages lie, compiled code that is kept.
 
 pub mod cast;
 pub mod epilogue;
@@ -7,6 +7,7 @@ pub mod fn_kernel;
 pub mod group;
 pub mod indexed;
 pub mod kept;
+pub mod mean_of_8_bits;
 pub mod operand_strides;
 pub mod packages;
 pub mod quantized;

@@ -1,6 +1,7 @@
 //! How two numbers become one, in the two classes of numbers that reductions are computed in.
 
 use super::Finish;
+use super::of_8_bits;
 use super::wide::{self, blocks};
 use crate::network::dtype::DType;
 use crate::providers::cpu::simd::convert;
@@ -121,6 +122,8 @@ impl Number for f64 {
         match finish {
             Finish::Nothing => self,
             Finish::Mean => self / count as f64,
+            Finish::DequantizedMean(scheme) => of_8_bits::dequantized(self, count, scheme).into(),
+            Finish::RequantizedMean(read, written) => of_8_bits::requantized(self, count, read, written),
             Finish::Sqrt => self.sqrt(),
             Finish::Log => self.ln(),
         }
@@ -143,15 +146,18 @@ impl Number for f64 {
     }
 
     unsafe fn store(values: &[f64], dtype: DType, to: *mut u8) {
-        for (i, &value) in values.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match dtype {
-                    DType::Float64 => to.cast::<f64>().add(i).write(value),
-                    DType::Float32 => to.cast::<f32>().add(i).write(value as f32),
-                    _ => convert::from_f32(dtype, &(value as f32), to.add(i * dtype.size()), 1),
-                }
-            }
+        // SAFETY (in all): the caller's promise.
+        if dtype == DType::Float64 {
+            unsafe { to.cast::<f64>().copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+            return;
+        }
+        let mut floats = [0.0; 64];
+        for (at, values) in values.chunks(64).enumerate() {
+            floats
+                .iter_mut()
+                .zip(values)
+                .for_each(|(float, &value)| *float = value as f32);
+            unsafe { convert::from_f32(dtype, floats.as_ptr(), to.add(at * 64 * dtype.size()), values.len()) };
         }
     }
 }

@@ -19,7 +19,8 @@ const GRAIN: usize = 32 << 10;
 
 /// What is reduced, and how.
 pub struct What {
-    pub dtype: DType,
+    /// Of the elements, and of the results.
+    pub dtypes: [DType; 2],
     pub fold: Fold,
     pub finish: Finish,
     /// The elements that meet in one result.
@@ -56,11 +57,11 @@ pub fn reducing<A: Number>(
     let results: usize = kept.iter().map(Grid::len).sum();
     let tile = TILE.min(results.div_ceil(4 * threads).next_multiple_of(64));
     let units: usize = kept.iter().map(|g| units(g, tile)).sum();
-    let bytes = results * what.count * what.dtype.size();
+    let bytes = results * what.count * what.dtypes[0].size();
     let parts = parts(reduced, units, bytes, threads);
     let unit_bytes = bytes / (units * parts.len()).max(1);
     let start = match what.count {
-        0 => A::of_nothing(what.fold, what.dtype),
+        0 => A::of_nothing(what.fold, what.dtypes[1]),
         _ => A::start(what.fold),
     };
     let launcher = Reducing {
@@ -141,7 +142,7 @@ impl<A: Number> Reducing<A> {
     /// # Safety
     /// The operand of the request must lie at `source`.
     unsafe fn fold(&self, source: *const u8, tile: &Tile, part: usize, acc: &mut [A]) {
-        let (fold, dtype) = (self.what.fold, self.what.dtype);
+        let (fold, dtype) = (self.what.fold, self.what.dtypes[0]);
         for grid in &self.parts[part] {
             let [size, stride, _] = grid.inner();
             let block = match self.direction {
@@ -169,7 +170,7 @@ impl<A: Number> Reducing<A> {
     /// # Safety
     /// The operand of the request must lie at `target`.
     unsafe fn store(&self, target: *mut u8, tile: &Tile, acc: &mut [A]) {
-        let (dtype, size) = (self.what.dtype, self.what.dtype.size());
+        let (dtype, size) = (self.what.dtypes[1], self.what.dtypes[1].size());
         acc.iter_mut()
             .for_each(|v| *v = v.finish(self.what.finish, self.what.count));
         // SAFETY: the caller's promise.

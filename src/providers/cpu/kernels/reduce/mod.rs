@@ -3,6 +3,7 @@
 pub mod fold;
 mod grid;
 mod instance;
+mod of_8_bits;
 #[cfg(test)]
 mod tests;
 pub mod wide;
@@ -13,16 +14,21 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::reduce;
+use crate::network::quantization::Scheme;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
 use fold::Fold;
 
 /// What is done with the folded number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Finish {
     Nothing,
     /// Divided by the number of elements.
     Mean,
+    /// The mean of what integers of 8 bits stand for.
+    DequantizedMean(Scheme),
+    /// That, quantized.
+    RequantizedMean(Scheme, Scheme),
     Sqrt,
     Log,
 }
@@ -56,18 +62,21 @@ pub fn offer(scope: &Scope) -> Answer {
         return Ok(vec![]);
     };
     let kernel = Reduce {
-        name: scope.op(),
+        name: scope.op().into(),
         fold,
         finish,
         axes,
         keeps: attrs.flag("keepdims"),
         rank: ty.rank(),
     };
-    Ok(vec![scope.alone(kernel, &[0])])
+    let mut found = of_8_bits::offer(scope, &kernel);
+    found.push(scope.alone(kernel, &[0]));
+    Ok(found)
 }
 
+#[derive(Clone)]
 struct Reduce {
-    name: &'static str,
+    name: String,
     fold: Fold,
     finish: Finish,
     axes: Vec<usize>,
@@ -75,9 +84,16 @@ struct Reduce {
     rank: usize,
 }
 
+impl Reduce {
+    fn in_floats(&self, dtype: DType) -> bool {
+        let scaled = matches!(self.finish, Finish::DequantizedMean(_) | Finish::RequantizedMean(..));
+        scaled || dtype.is_float()
+    }
+}
+
 impl Kernel for Reduce {
     fn name(&self) -> String {
-        self.name.into()
+        self.name.clone()
     }
 
     fn identity(&self) -> String {
@@ -110,12 +126,12 @@ impl Kernel for Reduce {
         let (kept, reduced) = grid::split(from, to, &self.axes, self.keeps);
         let count = self.axes.iter().map(|&a| from.shape[a]).product();
         let what = instance::What {
-            dtype: from.dtype,
+            dtypes: [from.dtype, to.dtype],
             fold: self.fold,
             finish: self.finish,
             count,
         };
-        Ok(if from.dtype.is_float() {
+        Ok(if self.in_floats(from.dtype) {
             instance::reducing::<f64>(what, kept, reduced, to, request.threads)
         } else {
             instance::reducing::<i64>(what, kept, reduced, to, request.threads)

@@ -3,9 +3,9 @@
 
 use crate::network::LayerId;
 use crate::providers::common::epilogue::{Epilogue, behind, behind_8_bits};
+use crate::providers::common::mean_of_8_bits;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::pointwise::code::is_pointwise;
-use crate::providers::cuda::kernels::rows::of_8_bits;
 
 /// What may be done with the scope's product of matrices, the most first, nothing last.
 pub fn epilogues(scope: &Scope) -> Vec<Epilogue> {
@@ -31,5 +31,5 @@ pub fn epilogues_of_8_bits(scope: &Scope, axis: usize) -> Vec<Epilogue> {
 /// Whether a layer may be a step behind the scope's product, apart from its shapes.
 pub fn is_step(scope: &Scope, id: LayerId) -> bool {
     let layer = &scope.network[id];
-    is_pointwise(scope.network, layer) && !of_8_bits::claims(scope.network, layer)
+    is_pointwise(scope.network, layer) && !mean_of_8_bits::claims(scope.network, layer)
 }

@@ -11,8 +11,8 @@ use crate::network::{Layer, LayerId, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
+use crate::providers::common::mean_of_8_bits;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::cuda::kernels::rows::of_8_bits;
 use crate::providers::cuda::kernels::strided::{Operands, Strided, copy_source};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 
 /// What goes together with other layers: Dequantize layers that products of 8 bits or means read alone do not.
 fn takes(network: &Network, layer: &Layer) -> bool {
-    let claimed = || super::quantized::claims(network, layer) || of_8_bits::claims(network, layer);
+    let claimed = || super::quantized::claims(network, layer) || mean_of_8_bits::claims(network, layer);
     code::is_pointwise(network, layer) && !claimed()
 }
 

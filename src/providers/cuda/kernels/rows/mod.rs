@@ -4,7 +4,7 @@ mod group_norm;
 mod hardmax;
 mod lrn;
 mod norm;
-pub mod of_8_bits;
+mod of_8_bits;
 pub mod per_token;
 mod reduce;
 mod scan;
