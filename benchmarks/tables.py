@@ -12,7 +12,12 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = (DOCS / "cuda-results.md", DOCS / "triton.md", DOCS / "guides" / "int8-accuracy.md")
+PAGES = (
+    DOCS / "cuda-results.md",
+    DOCS / "triton.md",
+    DOCS / "guides" / "int8.md",
+    DOCS / "guides" / "int8-accuracy.md",
+)
 #: Names of models as people write them.
 NAMES = {
     "resnet50": "ResNet-50",
@@ -227,6 +232,20 @@ def decisions_layers() -> str:
     results = record("decisions_int8")["results"]["layers"]
     rows = [[part, ", ".join(f"`{name}` {db:.1f}" for name, db in losses.items())] for part, losses in results.items()]
     return table(["model", "dB of a layer alone"], rows)
+
+
+def calibration() -> str:
+    """How fast calibration is, and the memory of an engine in 8 bits."""
+
+    def row(key: str, found: dict[str, Any]) -> list[str]:
+        model, _, device = key.partition(" ")
+        where = "H200" if device == "cuda" else f"{found['threads']} cores"
+        times = [f"{found[key]:.1f}" for key in ("float32_ms", "calibration_ms")]
+        ours, peer = found["weights_mib"] + found["activations_mib"], found["eager_peak_mib"]
+        return [named(model), where, *times, f"{found['rate']:.2f}", f"{ours:.0f} of {peer:.0f}: {found['memory']:.2f}"]
+
+    head = "model|on|call in float32, ms|batch of calibration, ms|rate|MiB beside PyTorch"
+    return table(head.split("|"), [row(*each) for each in record("calibration")["results"].items()])
 
 
 def mixed_search() -> str:

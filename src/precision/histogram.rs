@@ -4,6 +4,8 @@ use crate::error::{Error, Result};
 
 /// Bins of a histogram.
 pub const BINS: usize = 2048;
+/// Numbers whose bins are found together.
+const PACK: usize = 256;
 /// How many times the least squared error a range by entropy may have. One outlier of 64 among 100,000 normal numbers, which it
 /// shall cut off, makes 2.6.
 const MOST_ERROR: f64 = 4.0;
@@ -34,6 +36,39 @@ impl Default for Histogram {
     }
 }
 
+/// The least and the greatest number, infinite where there is none; nothing where one is not finite.
+fn ends(values: &[f32]) -> Option<(f32, f32)> {
+    const LANES: usize = 16;
+    let (mut low, mut high, mut zeros) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES], [0.0; LANES]);
+    let mut look = |lane: usize, value: f32| {
+        low[lane] = if value < low[lane] { value } else { low[lane] };
+        high[lane] = if value > high[lane] { value } else { high[lane] };
+        // NaN for what is not finite.
+        zeros[lane] += value * 0.0;
+    };
+    let (packs, rest) = values.as_chunks::<LANES>();
+    for pack in packs {
+        for (lane, &value) in pack.iter().enumerate() {
+            look(lane, value);
+        }
+    }
+    rest.iter().for_each(|&value| look(0, value));
+    let fold = |of: [f32; LANES], f: fn(f32, f32) -> f32| of.into_iter().reduce(f).unwrap_or_default();
+    (!fold(zeros, |a, b| a + b).is_nan()).then(|| (fold(low, f32::min), fold(high, f32::max)))
+}
+
+/// The bin of each of at most `PACK` finite numbers, by itself so that it is compiled to vectors.
+fn find_bins(values: &[f32], width: f32) -> [i32; PACK] {
+    const LAST: f32 = (BINS - 1) as f32;
+    let mut bins = [0; PACK];
+    for (bin, &value) in bins.iter_mut().zip(values) {
+        let place = value.abs() * width;
+        // SAFETY: the lesser of a number and `LAST` is no NaN and fits; a cast that saturates takes twice as long.
+        *bin = unsafe { (if place < LAST { place } else { LAST }).to_int_unchecked() };
+    }
+    bins
+}
+
 /// How a range follows from a histogram.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Method {
@@ -53,26 +88,10 @@ impl Histogram {
     /// # Errors
     /// If one is not finite: no range holds it.
     pub fn add(&mut self, values: &[f32]) -> Result<()> {
-        const LANES: usize = 16;
-        let (mut low, mut high, mut bad) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES], [false; LANES]);
-        let (packs, rest) = values.as_chunks::<LANES>();
-        for pack in packs {
-            for (lane, &value) in pack.iter().enumerate() {
-                low[lane] = if value < low[lane] { value } else { low[lane] };
-                high[lane] = if value > high[lane] { value } else { high[lane] };
-                bad[lane] |= !value.is_finite();
-            }
-        }
-        for &value in rest {
-            (low[0], high[0], bad[0]) = (low[0].min(value), high[0].max(value), bad[0] | !value.is_finite());
-        }
-        if bad.contains(&true) {
-            return Err(Error::invalid(
-                "a tensor holds numbers that are not finite: no range holds them",
-            ));
-        }
-        self.least = low.into_iter().fold(self.least, f32::min);
-        self.greatest = high.into_iter().fold(self.greatest, f32::max);
+        let (low, high) = ends(values)
+            .ok_or_else(|| Error::invalid("a tensor holds numbers that are not finite: no range holds them"))?;
+        self.least = self.least.min(low);
+        self.greatest = self.greatest.max(high);
         if values.is_empty() {
             return Ok(());
         }
@@ -80,15 +99,16 @@ impl Histogram {
         let width = BINS as f32 * 2f32.powi(-self.exponent);
         // Four tables, so that equal numbers in a row do not wait for each other.
         let mut tables = vec![[0u32; 4]; BINS];
-        let (packs, rest) = values.as_chunks::<4>();
-        let bin = |value: f32| ((value.abs() * width) as usize).min(BINS - 1);
+        let (packs, rest) = values.as_chunks::<PACK>();
         for pack in packs {
-            for (lane, &value) in pack.iter().enumerate() {
-                tables[bin(value)][lane] += 1;
+            for bins in find_bins(pack, width).as_chunks::<4>().0 {
+                for (lane, &bin) in bins.iter().enumerate() {
+                    tables[bin as usize % BINS][lane] += 1;
+                }
             }
         }
-        for &value in rest {
-            tables[bin(value)][0] += 1;
+        for &bin in &find_bins(rest, width)[..rest.len()] {
+            tables[bin as usize % BINS][0] += 1;
         }
         for (count, lanes) in self.counts.iter_mut().zip(&tables) {
             *count += lanes.iter().map(|&n| u64::from(n)).sum::<u64>();
