@@ -301,6 +301,13 @@ class Histogram:
         """
         The least and the greatest number.
         """
+    def join(
+        self, /, counts: Any, exponent: SupportsIndex, ends: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]
+    ) -> None:
+        """
+        Adds what the op Histogram gives: counts as int32, the exponent of their range, and the least and the greatest
+        number. Raises `InvalidArgumentError` if one was not finite.
+        """
     def range(self, /, method: str, levels: SupportsIndex, percentile: float = 99.99) -> float:
         """
         The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or

@@ -48,6 +48,16 @@ impl Histogram {
         Ok(calls::interruptible(py, count)?)
     }
 
+    /// Adds what the op Histogram gives: counts as int32, the exponent of their range, and the least and the greatest
+    /// number. Raises `InvalidArgumentError` if one was not finite.
+    fn join(&mut self, counts: &Bound<'_, PyAny>, exponent: i32, ends: [f32; 2]) -> PyResult<()> {
+        let counts: Vec<u32> = arrays::read_as(counts, DType::Int32)?
+            .i64s()
+            .map(|n| n as u32)
+            .collect();
+        Ok(self.inner.join(&counts, exponent, ends)?)
+    }
+
     /// The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or
     /// "mse".
     #[pyo3(signature = (method, levels, percentile = 99.99))]

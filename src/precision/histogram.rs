@@ -1,11 +1,8 @@
 //! How often numbers of each size come in a tensor, gathered in one pass, and the ranges that follow.
 
 use crate::error::{Error, Result};
+use crate::network::ops::histogram::{BINS, Counted, LEAST, MOST, NOT_FINITE};
 
-/// Bins of a histogram.
-pub const BINS: usize = 2048;
-/// Numbers whose bins are found together.
-const PACK: usize = 256;
 /// How many times the least squared error a range by entropy may have. One outlier of 64 among 100,000 normal numbers, which it
 /// shall cut off, makes 2.6.
 const MOST_ERROR: f64 = 4.0;
@@ -36,37 +33,8 @@ impl Default for Histogram {
     }
 }
 
-/// The least and the greatest number, infinite where there is none; nothing where one is not finite.
-fn ends(values: &[f32]) -> Option<(f32, f32)> {
-    const LANES: usize = 16;
-    let (mut low, mut high, mut zeros) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES], [0.0; LANES]);
-    let mut look = |lane: usize, value: f32| {
-        low[lane] = if value < low[lane] { value } else { low[lane] };
-        high[lane] = if value > high[lane] { value } else { high[lane] };
-        // NaN for what is not finite.
-        zeros[lane] += value * 0.0;
-    };
-    let (packs, rest) = values.as_chunks::<LANES>();
-    for pack in packs {
-        for (lane, &value) in pack.iter().enumerate() {
-            look(lane, value);
-        }
-    }
-    rest.iter().for_each(|&value| look(0, value));
-    let fold = |of: [f32; LANES], f: fn(f32, f32) -> f32| of.into_iter().reduce(f).unwrap_or_default();
-    (!fold(zeros, |a, b| a + b).is_nan()).then(|| (fold(low, f32::min), fold(high, f32::max)))
-}
-
-/// The bin of each of at most `PACK` finite numbers, by itself so that it is compiled to vectors.
-fn find_bins(values: &[f32], width: f32) -> [i32; PACK] {
-    const LAST: f32 = (BINS - 1) as f32;
-    let mut bins = [0; PACK];
-    for (bin, &value) in bins.iter_mut().zip(values) {
-        let place = value.abs() * width;
-        // SAFETY: the lesser of a number and `LAST` is no NaN and fits; a cast that saturates takes twice as long.
-        *bin = unsafe { (if place < LAST { place } else { LAST }).to_int_unchecked() };
-    }
-    bins
+fn not_finite() -> Error {
+    Error::invalid("a tensor holds numbers that are not finite: no range holds them")
 }
 
 /// How a range follows from a histogram.
@@ -83,61 +51,50 @@ pub enum Method {
 }
 
 impl Histogram {
-    /// Counts numbers. Zeros count to the first bin.
+    /// Counts numbers.
     ///
     /// # Errors
     /// If one is not finite: no range holds it.
     pub fn add(&mut self, values: &[f32]) -> Result<()> {
-        let (low, high) = ends(values)
-            .ok_or_else(|| Error::invalid("a tensor holds numbers that are not finite: no range holds them"))?;
-        self.least = self.least.min(low);
-        self.greatest = self.greatest.max(high);
-        if values.is_empty() {
+        let Counted { counts, exponent, ends } = Counted::of(values).ok_or_else(not_finite)?;
+        self.join(&counts, exponent, ends)
+    }
+
+    /// Adds what the op Histogram gives.
+    ///
+    /// # Errors
+    /// If a number was not finite, or the op gives no such counts.
+    pub fn join(&mut self, counts: &[u32], exponent: i32, [least, greatest]: [f32; 2]) -> Result<()> {
+        if exponent == NOT_FINITE {
+            return Err(not_finite());
+        }
+        if counts.len() != BINS || !(LEAST..=MOST).contains(&exponent) {
+            return Err(Error::invalid("these are no counts of a Histogram")
+                .expected(format!("{BINS} of a range from 2^{LEAST} to 2^{MOST}"))
+                .got(format!("{} of a range to 2^{exponent}", counts.len())));
+        }
+        let elements: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        if elements == 0 {
             return Ok(());
         }
-        self.cover(self.magnitude());
-        let width = BINS as f32 * 2f32.powi(-self.exponent);
-        // Four tables, so that equal numbers in a row do not wait for each other.
-        let mut tables = vec![[0u32; 4]; BINS];
-        let (packs, rest) = values.as_chunks::<PACK>();
-        for pack in packs {
-            for bins in find_bins(pack, width).as_chunks::<4>().0 {
-                for (lane, &bin) in bins.iter().enumerate() {
-                    tables[bin as usize % BINS][lane] += 1;
-                }
-            }
+        let wider = self.exponent.max(exponent);
+        if self.elements > 0 {
+            let narrow = std::mem::replace(&mut self.counts, vec![0; BINS]);
+            self.gather(&narrow, wider - self.exponent);
         }
-        for &bin in &find_bins(rest, width)[..rest.len()] {
-            tables[bin as usize % BINS][0] += 1;
-        }
-        for (count, lanes) in self.counts.iter_mut().zip(&tables) {
-            *count += lanes.iter().map(|&n| u64::from(n)).sum::<u64>();
-        }
-        self.elements += values.len() as u64;
+        let counts: Vec<u64> = counts.iter().map(|&count| count.into()).collect();
+        self.gather(&counts, wider - exponent);
+        self.exponent = wider;
+        self.least = self.least.min(least);
+        self.greatest = self.greatest.max(greatest);
+        self.elements += elements;
         Ok(())
     }
 
-    /// Makes the range reach a magnitude.
-    fn cover(&mut self, magnitude: f32) {
-        /// Below this, numbers are not told from zero.
-        const LEAST: i32 = -100;
-        let mut needed = LEAST;
-        if magnitude > 0.0 {
-            needed = (magnitude.log2().ceil() as i32).clamp(LEAST, 127);
-            // The logarithm is rounded.
-            while needed < 127 && 2f32.powi(needed) < magnitude {
-                needed += 1;
-            }
-        }
-        if self.exponent == i32::MIN {
-            self.exponent = needed;
-        }
-        while self.exponent < needed {
-            for at in 0..BINS / 2 {
-                self.counts[at] = self.counts[2 * at] + self.counts[2 * at + 1];
-            }
-            self.counts[BINS / 2..].fill(0);
-            self.exponent += 1;
+    /// Adds counts over a range that is so many times half as wide.
+    fn gather(&mut self, counts: &[u64], halvings: i32) {
+        for (bin, count) in counts.iter().enumerate() {
+            self.counts[bin >> halvings.min(11)] += count;
         }
     }
 
@@ -363,6 +320,29 @@ mod tests {
         let found = error(histogram.range(Method::Mse, 127).unwrap());
         let least = (10..60).map(|i| error(i as f32 * 0.1)).fold(f64::INFINITY, f64::min);
         assert!(found <= 1.05 * least, "{found} {least}");
+    }
+
+    #[test]
+    fn what_the_op_counts_is_joined_and_nothing_else() {
+        let values = normal(5000);
+        let mut whole = Histogram::default();
+        whole.add(&values).unwrap();
+        let mut joined = Histogram::default();
+        for part in values.chunks(701) {
+            let Counted { counts, exponent, ends } = Counted::of(part).unwrap();
+            joined.join(&counts, exponent, ends).unwrap();
+        }
+        assert_eq!((&whole.counts, whole.exponent), (&joined.counts, joined.exponent));
+        let counts = vec![1; BINS];
+        for (counts, exponent) in [
+            (&counts[1..], 0),
+            (&counts[..], LEAST - 1),
+            (&counts[..], i32::MIN),
+            (&counts[..], 128),
+        ] {
+            assert!(joined.join(counts, exponent, [0.0, 1.0]).is_err());
+        }
+        assert!(joined.join(&counts, NOT_FINITE, [0.0, 1.0]).is_err());
     }
 
     #[test]

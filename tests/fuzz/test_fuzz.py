@@ -19,7 +19,7 @@ from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
 #: Ops that an importer does not add, or only in control flow, which has tests of its own, or for what a user registers.
-NOT_BY_IMPORT = {"Deferred", "DynamicQuantizePerToken", "Identity", "Plugin"}
+NOT_BY_IMPORT = {"Deferred", "DynamicQuantizePerToken", "Histogram", "Identity", "Plugin"}
 
 
 @pytest.mark.parametrize("number", range(4))

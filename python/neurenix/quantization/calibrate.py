@@ -19,7 +19,7 @@ from neurenix.quantization import accuracy as accuracy_tools
 from neurenix.quantization.accuracy import PER_TOKEN, Accuracy, Tools
 from neurenix.quantization.accuracy.graph import Graph
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
-from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Run, calibrator
+from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Counts, Run, calibrator
 from neurenix.quantization.reused_outputs import ReusedOutputs, channels_last
 
 #: Ops that products of 8 bits come from.
@@ -408,6 +408,8 @@ def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -
 
 def _giving(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Call, int]:
     """What gives these tensors of a batch, by name; and how many calls may run beside each other."""
+    if options["providers"][0] == "cuda":
+        return _counting(full, points, options)
     copy, tensors = full.copy([point[0] for point in points])
     for tensor, (_, name, *_) in zip(tensors, points, strict=True):
         copy.mark_output(channels_last(copy, tensor), name)
@@ -416,3 +418,19 @@ def _giving(full: Network, points: Sequence[Point], options: Mapping[str, Any]) 
     # Batches may have other sizes than the profiles.
     engine = _native.Engine.build(copy, [], settings)
     return (engine.run if engine.staged else ReusedOutputs(engine)), engine.calls
+
+
+def _counting(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Call, int]:
+    """As `_giving`, where a GPU counts: its tensors take longer to copy than to compute."""
+    copy, tensors = full.copy([point[0] for point in points])
+    names = [name for _, name, *_ in points]
+    for tensor, name in zip(tensors, names, strict=True):
+        for output, part in zip(copy.add_layer("Histogram", [tensor]), Counts._fields, strict=True):
+            copy.mark_output(output, f"{name} {part}")
+    engine = _native.Engine.build(copy, [], _measuring(options) | {"hint": "throughput"})
+
+    def call(batch: dict[str, Array]) -> dict[str, Counts]:
+        found = engine.run(batch)
+        return {name: Counts(*(found[f"{name} {part}"] for part in Counts._fields)) for name in names}
+
+    return call, engine.calls

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from neurenix.quantization.data import batches as read_batches
 #: Told of each batch: how many are done.
 Progress = Callable[[int], Any]
 #: Gives the tensors of a batch, by name; told how many samples stand before it.
-Run = Callable[[dict[str, Array], int], dict[str, Array]]
+Run = Callable[[dict[str, Array], int], "dict[str, Array | Counts]"]
 #: Of the memory that is free, what the tensors of batches beside each other may take.
 SHARE = 0.25
 #: The steps that a range consists of, by whether all numbers are 0 or more.
@@ -111,10 +111,10 @@ class Calibrator:
     ) -> dict[str, float]:
         """The magnitude of each tensor of `levels`, which says of how many steps its range consists.
 
-        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. A cache may lack those
-        of `spare`. What is cut off from `residuals` is lost to all that follows: where the range of the least mean
-        squared error is greater than the method's, it is theirs. Raises `InvalidArgumentError` where there is no batch,
-        and `FormatError` for a damaged cache.
+        `run` gives the tensors of a batch by name, or what was counted of them, for at most `jobs` batches beside each
+        other. A cache may lack those of `spare`. What is cut off from `residuals` is lost to all that follows: where
+        the range of the least mean squared error is greater than the method's, it is theirs. Raises
+        `InvalidArgumentError` where there is no batch, and `FormatError` for a damaged cache.
         """
         cached = self.read_calibration_cache()
         if cached is not None:
@@ -221,6 +221,20 @@ def _numbered(given: Iterator[dict[str, Array]]) -> Iterator[tuple[int, dict[str
         before += _samples(batch)
 
 
+class Counts(NamedTuple):
+    """What the op Histogram gives of a tensor: 2048 counts, the exponent of their range, the least and the greatest
+    number."""
+
+    counts: Array
+    exponent: Array
+    ends: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Of all three."""
+        return sum(part.nbytes for part in (self.counts, self.exponent, self.ends))
+
+
 class Counter:
     """The histogram of a tensor, for several threads."""
 
@@ -229,11 +243,15 @@ class Counter:
         self._histogram = Histogram()
         self._lock = Lock()
 
-    def add(self, values: Array) -> None:
-        """Counts numbers. Raises `InvalidArgumentError`, with the tensor, where one is not finite."""
+    def add(self, values: Array | Counts) -> None:
+        """Counts numbers, or adds what was counted. Raises `InvalidArgumentError`, with the tensor, where one is not
+        finite."""
         try:
             with self._lock:
-                self._histogram.add(values)
+                if isinstance(values, Counts):
+                    self._histogram.join(values.counts, int(values.exponent), values.ends.tolist())
+                else:
+                    self._histogram.add(values)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(
                 "a batch to calibrate on makes numbers that are not finite",

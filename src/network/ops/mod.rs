@@ -90,6 +90,7 @@ pub mod gru;
 pub mod hard_sigmoid;
 pub mod hard_swish;
 pub mod hardmax;
+pub mod histogram;
 pub mod identity;
 pub mod if_;
 pub mod instance_normalization;
@@ -255,6 +256,7 @@ pub static OPS: &[&OpDef] = &[
     &hard_sigmoid::DEF,
     &hard_swish::DEF,
     &hardmax::DEF,
+    &histogram::DEF,
     &identity::DEF,
     &if_::DEF,
     &instance_normalization::DEF,

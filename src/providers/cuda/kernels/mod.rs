@@ -6,6 +6,7 @@ mod conv;
 mod copies;
 mod deform_conv;
 mod gpu_as_device;
+mod histogram;
 mod indexed;
 mod launch;
 mod matmul;
@@ -177,6 +178,7 @@ static FAMILIES: &[Family] = &[
     family("recurrent", recurrent::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
+    family("histogram", histogram::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("copies", copies::offer),
