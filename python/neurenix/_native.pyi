@@ -302,7 +302,12 @@ class Histogram:
         The least and the greatest number.
         """
     def join(
-        self, /, counts: Any, exponent: SupportsIndex, ends: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]
+        self,
+        /,
+        counts: Any,
+        exponent: SupportsIndex,
+        least: SupportsFloat | SupportsIndex,
+        greatest: SupportsFloat | SupportsIndex,
     ) -> None:
         """
         Adds what the op Histogram gives: counts as int32, the exponent of their range, and the least and the greatest

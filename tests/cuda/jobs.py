@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ import numpy as np
 import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import get_backend
+from neurenix.quantization import MinMaxCalibrator
 from tests.conformance.chains import CHAINS
 from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED, TILED
 from tests.cuda.stand_in import Recorded, warm_up
@@ -517,10 +519,25 @@ def rows_of_products() -> set[str]:
 
 
 @leaves_nothing
+def histogram() -> set[str]:
+    """The kernels of what counts while a GPU calibrates."""
+    made = nx.Network("histogram")
+    x = made.add_input("x", "float32", [4, 3, 33, 17])
+    for output, name in zip(made.add_layer("Histogram", [x]), ("counts", "exponent", "ends"), strict=True):
+        made.mark_output(output, name)
+    model = get_backend("cuda", timing_cache=False, threads=2).optimize_model(made, None, verify=False)
+    return {str(row["kernel"]) for row in model.report()["kernels"]}
+
+
 def calibrated(precision: str) -> tuple[set[str], dict[str, float]]:
     """The kernels for a small network in a precision that is calibrated, and what its products are of."""
     batch = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
-    backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=0, verify=False)
-    model = backend.optimize_model(classifier(16), {"x": batch.shape}, precision=precision, calibration=[batch])
+    settings = {"timing_cache": False, "threads": 2, "optimization_level": 0, "verify": False}
+    with tempfile.TemporaryDirectory() as folder:
+        # The recorded device counts nothing.
+        ranges = MinMaxCalibrator([batch], cache_file=Path(folder, "ranges.cache"))
+        for device, of in (("cpu", "int8"), ("cuda", precision)):
+            backend = get_backend(device, **settings)
+            model = backend.optimize_model(classifier(16), {"x": batch.shape}, precision=of, calibration=ranges)
     report = model.report()
     return {str(row["kernel"]) for row in report["kernels"]}, report["arithmetic_per_dtype"]

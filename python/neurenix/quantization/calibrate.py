@@ -328,7 +328,7 @@ def _checked(run: Run, network: Network) -> Run:
     """What runs a batch, in the dtypes of the network: floats of 16 bits, as `io_dtype` has them, are widened."""
     inputs = {tensor.name: tensor for tensor in network.inputs}
 
-    def checked(batch: dict[str, Array], before: int) -> dict[str, Array]:
+    def checked(batch: dict[str, Array], before: int) -> dict[str, Array | Counts]:
         return run({name: _as(array, inputs[name]) for name, array in batch.items()}, before)
 
     return checked
@@ -396,7 +396,7 @@ def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -
     def of_rest() -> Call:
         return _giving(full, rest, options)[0]
 
-    def run(batch: dict[str, Array], before: int) -> dict[str, Array]:
+    def run(batch: dict[str, Array], before: int) -> dict[str, Array | Counts]:
         given = call
         if before >= LOOKED_AT and len(rest) < len(inner):
             with making:

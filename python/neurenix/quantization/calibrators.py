@@ -249,7 +249,8 @@ class Counter:
         try:
             with self._lock:
                 if isinstance(values, Counts):
-                    self._histogram.join(values.counts, int(values.exponent), values.ends.tolist())
+                    least, greatest = values.ends.tolist()
+                    self._histogram.join(values.counts, int(values.exponent), least, greatest)
                 else:
                     self._histogram.add(values)
         except InvalidArgumentError as error:
