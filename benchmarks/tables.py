@@ -248,6 +248,20 @@ def calibration() -> str:
     return table(head.split("|"), [row(*each) for each in record("calibration")["results"].items()])
 
 
+def mistaken_digits() -> str:
+    """How many digits networks mistake in each precision."""
+    results = record("digits")["results"]
+    nets = [results["resnet"], results["transformer"]]
+
+    def row(key: str) -> list[str]:
+        cells = [
+            str(net[key]["errors"]) + (f" ({net[key]['changed']})" if "changed" in net[key] else "") for net in nets
+        ]
+        return [key.replace("minmax", "min-max").replace("mse", "MSE"), *cells]
+
+    return table(["", "a small ResNet", "a small transformer"], [row(key) for key in results["resnet"]])
+
+
 def mixed_search() -> str:
     """How much of the arithmetic `mixed` leaves in 8 bits, by two ways to search."""
     ways = ("by loss", "by loss and work")
