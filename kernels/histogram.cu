@@ -1,4 +1,5 @@
 // Histogram: the ends of what each block reads, and then counts in shared memory over the range that all of them give.
+// Bins, the ends of exponents and the exponent of what is not finite are those of src/network/ops/histogram.rs.
 
 struct Numbers {
     int32 count;

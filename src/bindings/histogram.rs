@@ -51,9 +51,9 @@ impl Histogram {
     /// Adds what the op Histogram gives: counts as int32, the exponent of their range, and the least and the greatest
     /// number. Raises `InvalidArgumentError` if one was not finite.
     fn join(&mut self, counts: &Bound<'_, PyAny>, exponent: i32, least: f32, greatest: f32) -> PyResult<()> {
-        let counts: Vec<u32> = arrays::read_as(counts, DType::Int32)?
+        let counts: Vec<u64> = arrays::read_as(counts, DType::Int32)?
             .i64s()
-            .map(|n| n as u32)
+            .map(|n| n as u64)
             .collect();
         Ok(self.inner.join(&counts, exponent, [least, greatest])?)
     }

@@ -64,7 +64,7 @@ impl Histogram {
     ///
     /// # Errors
     /// If a number was not finite, or the op gives no such counts.
-    pub fn join(&mut self, counts: &[u32], exponent: i32, [least, greatest]: [f32; 2]) -> Result<()> {
+    pub fn join(&mut self, counts: &[u64], exponent: i32, [least, greatest]: [f32; 2]) -> Result<()> {
         if exponent == NOT_FINITE {
             return Err(not_finite());
         }
@@ -73,7 +73,7 @@ impl Histogram {
                 .expected(format!("{BINS} of a range from 2^{LEAST} to 2^{MOST}"))
                 .got(format!("{} of a range to 2^{exponent}", counts.len())));
         }
-        let elements: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        let elements: u64 = counts.iter().sum();
         if elements == 0 {
             return Ok(());
         }
@@ -82,8 +82,7 @@ impl Histogram {
             let narrow = std::mem::replace(&mut self.counts, vec![0; BINS]);
             self.gather(&narrow, wider - self.exponent);
         }
-        let counts: Vec<u64> = counts.iter().map(|&count| count.into()).collect();
-        self.gather(&counts, wider - exponent);
+        self.gather(counts, wider - exponent);
         self.exponent = wider;
         self.least = self.least.min(least);
         self.greatest = self.greatest.max(greatest);
@@ -94,7 +93,7 @@ impl Histogram {
     /// Adds counts over a range that is so many times half as wide.
     fn gather(&mut self, counts: &[u64], halvings: i32) {
         for (bin, count) in counts.iter().enumerate() {
-            self.counts[bin >> halvings.min(11)] += count;
+            self.counts[bin >> halvings.min(BINS.ilog2() as i32)] += count;
         }
     }
 

@@ -33,7 +33,7 @@ const PACK: usize = 256;
 /// What a histogram holds.
 pub struct Counted {
     /// How many numbers fall into each bin.
-    pub counts: Vec<u32>,
+    pub counts: Vec<u64>,
     /// The bins cover 0 to `2^exponent`.
     pub exponent: i32,
     /// The least and the greatest number; infinite where there is none.
@@ -60,7 +60,10 @@ impl Counted {
             tables[bin as usize % BINS][0] += 1;
         }
         Some(Self {
-            counts: tables.iter().map(|lanes| lanes.iter().sum()).collect(),
+            counts: tables
+                .iter()
+                .map(|lanes| lanes.iter().map(|&n| u64::from(n)).sum())
+                .collect(),
             exponent,
             ends,
         })
@@ -125,7 +128,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         exponent: NOT_FINITE,
         ends: [f32::NAN; 2],
     });
-    let counts: Vec<i64> = counts.into_iter().map(i64::from).collect();
+    let counts: Vec<i64> = counts.into_iter().map(|n| n as i64).collect();
     Ok(vec![
         Array::from_i64(DType::Int32, vec![BINS], &counts)?,
         Array::scalar(DType::Int32, f64::from(exponent)),

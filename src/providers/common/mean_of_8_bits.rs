@@ -1,6 +1,8 @@
 //! Means of what 8 bits stand for, which are the means of the integers: their sums are exact.
 
+use super::cast::cast_before;
 use super::quantized::Dequantized;
+use crate::network::dtype::DType;
 use crate::network::ops::cast;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
@@ -15,14 +17,11 @@ impl MeanOf8Bits {
     /// What stands in front of a mean.
     pub fn of(network: &Network, mean: &Layer) -> Option<Self> {
         let x = mean.inputs.first().copied().flatten()?;
-        let cast = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast");
-        let cast = cast.filter(|(_, layer)| !cast::rounds(&layer.attrs) && network.sole_user(x).is_some());
-        let dequantized = match cast {
-            Some((_, cast)) => cast.inputs[0]?,
-            None => x,
-        };
+        let cast = cast_before(network, x, &[DType::Float32]);
+        let cast = cast.filter(|&(cast, _)| !cast::rounds(&network[cast].attrs));
+        let dequantized = cast.map_or(x, |(_, source)| source);
         let read = Dequantized::integers(network, dequantized).filter(|_| mean.op.name == "ReduceMean")?;
-        let cast = cast.map(|(id, _)| id);
+        let cast = cast.map(|(cast, _)| cast);
         Some(Self { read, cast })
     }
 
