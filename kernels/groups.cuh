@@ -8,9 +8,9 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
     return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | swizzle << 62;
 }
 
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32                                                                                                       \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "   \
-    "%24, %25, %26, %27, %28, %29, %30, %31"
+    NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_48                                                                                                       \
     NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_64                                                                                                       \
@@ -28,8 +28,9 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
 #define SUMS_8(KIND, i)                                                                                                \
     KIND(d[i]), KIND(d[i + 1]), KIND(d[i + 2]), KIND(d[i + 3]), KIND(d[i + 4]), KIND(d[i + 5]), KIND(d[i + 6]),        \
         KIND(d[i + 7])
-#define SUMS_32(KIND, i) SUMS_8(KIND, i), SUMS_8(KIND, i + 8), SUMS_8(KIND, i + 16), SUMS_8(KIND, i + 24)
-#define SUMS_48(KIND, i) SUMS_32(KIND, i), SUMS_8(KIND, i + 32), SUMS_8(KIND, i + 40)
+#define SUMS_16(KIND, i) SUMS_8(KIND, i), SUMS_8(KIND, i + 8)
+#define SUMS_32(KIND, i) SUMS_16(KIND, i), SUMS_16(KIND, i + 16)
+#define SUMS_48(KIND, i) SUMS_32(KIND, i), SUMS_16(KIND, i + 32)
 #define SUMS_64(KIND, i) SUMS_32(KIND, i), SUMS_32(KIND, i + 32)
 #define SUMS_96(KIND, i) SUMS_64(KIND, i), SUMS_32(KIND, i + 64)
 #define SUMS_128(KIND, i) SUMS_64(KIND, i), SUMS_64(KIND, i + 64)

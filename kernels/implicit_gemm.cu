@@ -40,14 +40,21 @@ struct LeftWindows {
     }
 };
 
-// Weights as the copy engine sees them: of each 64 channels 16 for each lane of a row of lanes, of which the instruction takes two at a
-// time in turn.
+// Of so many columns each lane of a row of lanes has EACH neighbours: results of 8 bits that fill WORDS.
+template <typename L>
+struct Spread {
+    static constexpr int32 COLUMNS = L::COLUMNS < 64 ? L::COLUMNS : 64, EACH = COLUMNS / 4, WORDS = EACH / 4;
+    typedef Pack<uint32, WORDS> Words;
+};
+
+// Weights as the copy engine sees them: of those of a `Spread` the neighbours of each lane, of which the instruction takes two at a time
+// in turn.
 template <typename L>
 struct SpreadWeights {
     const TensorMap* map;
 
     __device__ __forceinline__ void operator()(uint32 to, const Tile<L>& tile, int32 k, uint32 barrier) const {
-        bring(to, map, k, 0, 0, 0, tile.column / 64, barrier);
+        bring(to, map, k, 0, 0, 0, tile.column / Spread<L>::COLUMNS, barrier);
     }
 };
 
@@ -161,15 +168,20 @@ struct Residuals {
         turn.next();
     }
     __device__ __forceinline__ void wait() const { barrier_wait(full + turn.stage * 8, turn.parity); }
-    // 16 neighbours of a row, both within the tile.
-    __device__ __forceinline__ uint4 read(int32 row, int32 column) const {
+    // Neighbours of a row, both within the tile.
+    __device__ __forceinline__ typename Spread<L>::Words read(int32 row, int32 column) const {
         const uint32 line = memory + turn.stage * SLOT_BYTES + column / WIDTH * BOX_BYTES + row * WIDTH;
-        const uint32 part = column % WIDTH / 16 ^ (WIDTH == 128 ? row % 8 : row / 2 % 4);
-        uint4 sixteen;
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(sixteen.x), "=r"(sixteen.y), "=r"(sixteen.z), "=r"(sixteen.w)
-                     : "r"(line + part * 16));
-        return sixteen;
+        const uint32 part = column % WIDTH / 16 ^ row / (128 / WIDTH) % (WIDTH / 16), from = line + part * 16 + column % 16;
+        typename Spread<L>::Words read;
+        uint32(&words)[Spread<L>::WORDS] = read.item;
+        if constexpr (Spread<L>::WORDS == 4) {
+            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                         : "r"(from));
+        } else {
+            asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from));
+        }
+        return read;
     }
     // The slot is read.
     __device__ __forceinline__ void release() {
@@ -180,36 +192,39 @@ struct Residuals {
 };
 
 // Nothing is added.
+template <typename L>
 struct NoResiduals : NothingBeside {
     __device__ __forceinline__ NoResiduals at(uint32) const { return *this; }
     __device__ __forceinline__ void wait() const {}
-    __device__ __forceinline__ uint4 read(int32, int32) const { return uint4{}; }
+    __device__ __forceinline__ typename Spread<L>::Words read(int32, int32) const { return {}; }
     __device__ __forceinline__ void release() {}
 };
 
-// The sums of 64 columns to results, 16 neighbours of a row at once. `added` holds what is added to them. `units` are those of the first
+// The sums of a `Spread` to results, all neighbours of a row at once. `added` holds what is added to them. `units` are those of the first
 // four; then of those behind.
-template <typename Y, typename Sum, typename Units, typename Tail>
+template <typename L, typename Y, typename Sum, typename Units, typename Tail>
 __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* sums, const Tail& tail, const Channels& lists,
-                                             uint4 (&added)[2], Units& units, int32 row, int32 channel) {
+                                             typename Spread<L>::Words (&added)[2], Units& units, int32 row, int32 channel) {
+    constexpr int32 WORDS = Spread<L>::WORDS;
     #pragma unroll
-    for (int32 four = 0; four < 4; four++) {
+    for (int32 four = 0; four < WORDS; four++) {
         const Units own = units;
-        units.read(lists, min(four < 3 ? channel + four * 4 + 4 : channel + 64, lists.pitch - 4));
+        const int32 next = four < WORDS - 1 ? channel + four * 4 + 4 : channel + Spread<L>::COLUMNS;
+        units.read(lists, min(next, lists.pitch - 4));
         #pragma unroll
         for (int32 half = 0; half < 2; half++) {
             const Sum* const from = sums + four * 8 + half * 2;
             const int4 begin = own.begin(half);
             const float numbers[4] = {own.of(from[0], begin, 0), own.of(from[1], begin, 1), own.of(from[4], begin, 2),
                                       own.of(from[5], begin, 3)};
-            uint32& word = (&added[half].x)[four];
+            uint32& word = added[half].item[four];
             word = tail.four(numbers, word);
         }
     }
     #pragma unroll
     for (int32 half = 0; half < 2; half++) {
         const int32 own = row + half * 8;
-        if (own < s.m && channel < s.n) *(uint4*)(y + (uint64)own * s.pitch + channel) = added[half];
+        if (own < s.m && channel < s.n) *(typename Spread<L>::Words*)(y + (uint64)own * s.pitch + channel) = added[half];
     }
 }
 
@@ -218,7 +233,7 @@ template <typename L, typename T, typename Sum, typename Y, typename Units, type
 __device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, const Edges& edges,
                                                 Residual residuals, uint32 memory, uint32 full, uint32 empty) {
     const uint32 lane = threadIdx.x % 32;
-    const int32 down = threadIdx.x / 32 * 16 + lane / 4, right = lane % 4 * 16;
+    const int32 down = threadIdx.x / 32 * 16 + lane / 4, right = lane % 4 * Spread<L>::EACH;
     Turn<L::STAGES> turn;
     for (Tile<L> tile(s, blockIdx.x); tile.is_there(s); tile.advance(s, gridDim.x)) {
         const int32 row = tile.row + down, column = tile.column + right;
@@ -229,9 +244,9 @@ __device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail
         sum_up<L, T>(sums, s.k, memory, full, empty, turn, [] {});
         residuals.wait();
         #pragma unroll
-        for (int32 strip = 0; strip < L::COLUMNS; strip += 64) {
-            uint4 added[2] = {residuals.read(down, right + strip), residuals.read(down + 8, right + strip)};
-            write_spread(y, s, sums + strip / 2, tail, lists, added, units, row, column + strip);
+        for (int32 strip = 0; strip < L::COLUMNS; strip += Spread<L>::COLUMNS) {
+            typename Spread<L>::Words added[2] = {residuals.read(down, right + strip), residuals.read(down + 8, right + strip)};
+            write_spread<L>(y, s, sums + strip / 2, tail, lists, added, units, row, column + strip);
         }
         residuals.release();
     }

@@ -13,6 +13,7 @@
                      : "l"(left), "l"(right), "r"(add));                                                               \
     }
 #define MULTIPLIES_PAIRS(TYPE, SUM, KIND, PTX, SIGNS)                                                                  \
+    MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 32, 16, "%16", "%17", "%18")                                           \
     MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 64, 32, "%32", "%33", "%34")                                           \
     MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 128, 64, "%64", "%65", "%66")                                          \
     MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 192, 96, "%96", "%97", "%98")                                          \

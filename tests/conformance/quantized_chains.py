@@ -254,6 +254,9 @@ TILED: list[Chain] = [
     *convolution("conv2x2_lines", (3, 160, 9, 12), 336, 2, FEW, pads=[1, 0, 0, 1]),
     *convolution("conv1x1_lines_stride", (3, 32, 18, 14), 48, 1, FEW, strides=[2, 2]),
     *convolution("conv5x5_beyond", (2, 64, 3, 2), 64, 5, LAYERS, SCHEMES[2:], pads=[3, 4, 4, 2]),
+    *convolution("conv1x1_narrow", (1, 64, 40, 40), 32, 1, LAYERS),
+    *convolution("conv1x1_narrow_deep", (2, 256, 12, 12), 32, 1, FEW),
+    *convolution("conv3x3_narrow", (2, 128, 12, 9), 16, 3, FEW),
     *convolution("conv3x3_images_inside", (2, 64, 11, 9), 64, 3, FEW, SCHEMES[1:3], pads=[0, 0, 0, 0]),
 ]
 

@@ -104,14 +104,15 @@ impl Left {
     }
 }
 
-/// Weights, of each 64 channels 16 for each lane of a row, two of each in turn.
+/// Weights as `Spread` of `implicit_gemm.cu` has them: of so many channels a fourth for each lane of a row, two of each in turn.
 fn spread(of: &Quantized, size: &Size, shape: &Shape) -> Boxes {
-    let pitch = of.constants.pitch;
+    let (pitch, width) = (of.constants.pitch, shape.columns.min(64));
+    let [own, eights] = [width / 4, width / 8];
     Boxes {
         dtype: DType::Float16,
-        extents: vec![size.terms, 2, 4, 8, size.columns.div_ceil(64)],
-        strides: [1, 16, 2, 64].map(|rows| rows * pitch).to_vec(),
-        size: vec![shape.line / 2, 2, 4, 8, shape.columns / 64],
+        extents: vec![size.terms, 2, 4, eights, size.columns.div_ceil(width)],
+        strides: [1, own, 2, width].map(|rows| rows * pitch).to_vec(),
+        size: vec![shape.line / 2, 2, 4, eights, shape.columns / width],
     }
 }
 
@@ -191,9 +192,9 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borde
                 "    __shared__ __align__(8) uint64 there[2], read[2];\n    \
                  const Residuals<{shaped}> residuals(&beside, shared_address(there), shared_address(read));\n"
             ),
-            "residuals",
+            "residuals".into(),
         ),
-        false => ("", String::new(), "NoResiduals()"),
+        false => ("", String::new(), format!("NoResiduals<{shaped}>()")),
     };
     format!(
         "{}{LINEAR}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \

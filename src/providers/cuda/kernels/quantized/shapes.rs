@@ -29,9 +29,10 @@ pub struct Shape {
 impl Shape {
     /// For rows that are brought in so many bytes.
     pub fn all(line: usize, size: &Size, residual: bool) -> Vec<Self> {
-        let shapes: [(usize, usize, usize); 3] = match residual {
-            true => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
-            false => [(64, 3, 3), (128, 3, 2), (256, 4, 1)],
+        let shapes: [(usize, usize, usize); 3] = match (size.columns <= 32, residual) {
+            (true, _) => [(32, 3, 3), (32, 2, 4), (64, 2, 3)],
+            (false, true) => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
+            (false, false) => [(64, 3, 3), (128, 3, 2), (256, 4, 1)],
         };
         let lines = lines(line, size.terms);
         let shape = |(columns, stages, blocks)| Self {
@@ -145,8 +146,11 @@ mod tests {
     #[test]
     fn blocks_of_every_shape_fit_into_a_processor() {
         let lines = [(128, 576), (64, 288), (32, 16), (32, 9 * 16), (32, 16 * 16)];
-        for ((line, terms), residual) in lines.into_iter().flat_map(|line| [(line, false), (line, true)]) {
-            let (rows, columns) = (1000, 64);
+        let all = lines
+            .into_iter()
+            .flat_map(|line| [(32, false), (32, true), (64, false), (64, true)].map(|other| (line, other)));
+        for ((line, terms), (columns, residual)) in all {
+            let rows = 1000;
             let size = Size { rows, columns, terms };
             let any = Shape::all(line, &size, residual);
             let staying = any.iter().filter_map(|shape| shape.staying(&size));
