@@ -13,7 +13,7 @@ use crate::network::{Network, Source, TensorId, reference};
 use crate::passes;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
-use crate::plan::{Alias, Call, Candidate, Form, Provider, Request};
+use crate::plan::{Alias, Call, Candidate, Form, Provider, Request, Tier};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub struct Outcome {
 const POISON: u8 = 0xa5;
 /// A larger workspace is not filled with [`POISON`].
 const LARGEST_POISONED: usize = 64 << 20;
-/// A kernel runs so often: what a run takes over from the one before it shows in the last one.
+/// A kernel runs so often: what a run takes over from the one before it shows in the last one. References keep nothing, and take long.
 const RUNS: usize = 2;
 
 /// Runs every form of every candidate of a provider for the layers of a network.
@@ -275,7 +275,7 @@ impl Bench<'_> {
         Ok(outcome)
     }
 
-    /// Runs a kernel twice, where its provider wants it run; gives its implementation, and the memory around each output.
+    /// Runs a kernel, where its provider wants it run; gives its implementation, and the memory around each output.
     fn launch(&self, candidate: &Candidate, request: &Request, lie: &Lie) -> Result<(String, Vec<Vec<u8>>)> {
         if request.outputs.iter().all(Operand::is_empty) {
             let nothing = request.outputs.iter().map(|_| vec![]).collect();
@@ -307,9 +307,11 @@ impl Bench<'_> {
         if let Some((input, output)) = lie.shared {
             outputs[output] = inputs[input];
         }
-        let mut instance = candidate.kernel.prepare(request)?.finish()?;
+        let prepared = candidate.kernel.prepare(request)?;
+        let runs = if prepared.tier == Tier::Reference { 1 } else { RUNS };
+        let mut instance = prepared.finish()?;
         let workspace = self.poisoned(instance.workspace, stream)?;
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             for (memory, bytes) in from.iter().zip(&given).chain(to.iter().zip(&room)) {
                 self.copy(memory.address(), bytes.as_ptr(), bytes.len(), stream)?;
             }
