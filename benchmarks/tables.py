@@ -248,6 +248,21 @@ def calibration() -> str:
     return table(head.split("|"), [row(*each) for each in record("calibration")["results"].items()])
 
 
+def few_bits() -> str:
+    """Products whose weights have few bits, beside those of float16."""
+
+    def row(key: str, found: dict[str, Any]) -> list[str]:
+        sizes, bits, block = key.split(", ")
+        peer, own = found["float16"], found["few bits"]
+        errors = " / ".join(f"{side['products'][0]['error']:.1e}" for side in (peer, own))
+        times = [f"{side['us']:.1f}" for side in (peer, own)]
+        rows = sizes.split(" x ")[1]
+        return [rows, f"{bits}, {block}", *times, f"{found['float16 / few bits']:.2f}", errors]
+
+    head = "rows|weights, terms with a scale|float16, us|it, us|times as fast|error: float16 / it"
+    return table(head.split("|"), [row(*each) for each in record("n_bits_cuda")["results"].items()])
+
+
 def mistaken_digits() -> str:
     """How many digits networks mistake in each precision."""
     results = record("digits")["results"]

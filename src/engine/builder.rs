@@ -207,7 +207,8 @@ pub(super) fn pass_settings(
             .iter()
             .all(|provider| is_on_host(provider) || provider.has_int8()),
         eight_bits: providers.first().map_or(vec![], multiplied),
-        packed_weights: providers.iter().all(|provider| provider.has_packed_weights()),
+        exact_activations: !providers.iter().all(is_on_host),
+        packed_weights: providers.first().is_some_and(|provider| provider.has_packed_weights()),
         refittable: false,
         ..Default::default()
     }

@@ -40,6 +40,7 @@ pub mod fold_constants;
 pub mod fold_dequantize;
 pub mod fold_pad;
 pub mod fold_shapes;
+pub mod keep_activations;
 pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod move_quantization;
@@ -143,7 +144,12 @@ pub static PIPELINE: &[PipelineEntry] = &[
 ];
 
 /// The passes behind [`PIPELINE`] that ask what the providers at hand can do; [`lower`] runs them.
-pub static LOWERING: &[&Pass] = &[&widen::PASS, &move_quantization::PASS, &pack_weights::PASS];
+pub static LOWERING: &[&Pass] = &[
+    &widen::PASS,
+    &move_quantization::PASS,
+    &pack_weights::PASS,
+    &keep_activations::PASS,
+];
 
 /// The passes behind [`LOWERING`] that leave what those in front of it would undo.
 pub static LAST: &[&Pass] = &[&separate_dequantize::PASS];

@@ -21,6 +21,8 @@ pub struct Settings {
     pub eight_bits: Vec<DType>,
     /// Whether the providers at hand have kernels for products of floats with weights of few bits.
     pub packed_weights: bool,
+    /// Whether no kernel at hand rounds activations where a model lets them be rounded.
+    pub exact_activations: bool,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
     pub refittable: bool,
     /// A folded constant may be this many bytes larger than what it was computed from.
@@ -46,6 +48,7 @@ impl Default for Settings {
             quantized: false,
             eight_bits: vec![],
             packed_weights: false,
+            exact_activations: false,
             refittable: true,
             fold_bytes: 64 << 20,
             fold_work: 1 << 28,

@@ -154,6 +154,26 @@ def tokens(name: str, left: tuple[int, ...], columns: int) -> Chain:
     return Chain(f"{name}_of_tokens", (left,), make, ("float32",))
 
 
+def few_bits(name: str, left: tuple[int, ...], columns: int, bits: int) -> list[Chain]:
+    """A product with weights of few bits in blocks of 32, with bias, activation and residual."""
+    made = []
+    for added, last in ((False, "Silu"), (True, None), (True, "Gelu")):
+
+        def make(b: Builder, added: bool = added, last: str | None = last) -> list[nx.Tensor]:
+            rng, blocks = np.random.default_rng(columns), -(-left[-1] // 32)
+            codes = rng.integers(0, 256, (columns, blocks, 32 * bits // 8)).astype(np.uint8)
+            scales = rng.uniform(0.5, 1, (columns, blocks)).astype(np.float32) / 2 ** (bits - 1) / left[-1] ** 0.5
+            stored = [b.network.add_constant("b", codes), b.network.add_constant("scales", scales)]
+            attrs = {"K": left[-1], "N": columns, "bits": bits, "block_size": 32}
+            y = b.op("Add", b.op("MatMulNBits", b.inputs[0], *stored, **attrs), b.constant(columns))
+            y = b.op(last, y) if last else y
+            return [b.op("Add", y, b.inputs[1]) if added else y]
+
+        shapes = (left, (*left[:-1], columns)) if added else (left,)
+        made.append(Chain("_".join([name, *(["add"] if added else []), *([last] if last else [])]), shapes, make))
+    return made
+
+
 def rows(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     """A product whose rows are normalized or reduced: with what is in front and behind, and what others read."""
     result = (*left[:-1], columns)
@@ -242,6 +262,9 @@ CHAINS: list[Chain] = [
     tokens("matmul", (2, 33, 64), 48),
     tokens("matmul_odd", (9, 37), 19),
     tokens("matmul_large", (150, 192), 136),
+    *few_bits("matmul_4_bits", (2, 9, 96), 40, 4),
+    *few_bits("matmul_8_bits_row", (1, 200), 33, 8),
+    *few_bits("matmul_4_bits_many_rows", (515, 64), 24, 4),
     *rows("matmul_rows", (2, 33, 64), 48),
     *rows("matmul_rows_odd", (2, 9, 37), 19),
     *rows("matmul_rows_of_several_blocks", (150, 192), 392),

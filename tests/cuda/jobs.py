@@ -64,7 +64,7 @@ def stopover() -> nx.Network:
 
 
 def packed() -> nx.Network:
-    """Weights of 4 bits, and an LSTM of 8, for which a GPU has no kernels."""
+    """Weights of 4 bits, and an LSTM of 8, for which a GPU has no kernel."""
     made = nx.Network("packed")
     x = made.add_input("x", "float32", ["batch", 3, 64])
     held = {"b": np.zeros((32, 2, 16), np.uint8), "scales": np.ones((32, 2), np.float32)}

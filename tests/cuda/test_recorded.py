@@ -87,8 +87,8 @@ def test_without_fallback_each_layer_runs_on_the_gpu_or_is_named(process: Proces
     assert raised.value.layer == "between"
 
 
-def test_packed_weights_are_written_out_where_the_gpu_has_no_kernel(process: Process) -> None:
-    assert process.run(jobs.alone, jobs.packed) == [("cuda", "MatMul"), ("cuda", "LSTM")]
+def test_packed_weights_stay_so_and_what_has_no_kernel_is_written_in_smaller_ops(process: Process) -> None:
+    assert process.run(jobs.alone, jobs.packed) == [("cuda", "MatMulNBits"), ("cuda", "LSTM")]
 
 
 def test_products_of_one_shape_are_graphs_too(process: Process) -> None:

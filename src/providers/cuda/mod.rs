@@ -194,6 +194,10 @@ impl Provider for Cuda {
         self.gpu.has_fp8()
     }
 
+    fn has_packed_weights(&self) -> bool {
+        self.gpu.has_packed_weights()
+    }
+
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
         kernels::candidates(&self.scope(network, layer), &self.gpu).map_err(|why| Refusal {
             provider: self.name().into(),

@@ -45,9 +45,10 @@ def packed(*shape: int) -> Given:
     return constant(Given(lambda rng, _: rng.integers(0, 256, shape).astype(np.uint8)))
 
 
-def steps(*shape: int) -> Given:
-    """Scales, in float32 whatever the dtype of the case."""
-    return constant(Given(lambda rng, _: rng.uniform(0.01, 0.1, shape).astype(np.float32)))
+def steps(*shape: int, halves: bool = False) -> Given:
+    """Scales, in float32 whatever the dtype of the case, with the digits of float16 where that is said."""
+    digits = np.float16 if halves else np.float32
+    return constant(Given(lambda rng, _: rng.uniform(0.01, 0.1, shape).astype(digits).astype(np.float32)))
 
 
 def of(name: str, rows: tuple[int, ...], k: int, n: int, block: int, zeros: str = "", **attrs: Any) -> Case:
@@ -57,7 +58,8 @@ def of(name: str, rows: tuple[int, ...], k: int, n: int, block: int, zeros: str 
         "packed": packed(n, -(-blocks * bits // 8)),
         "numbers": constant(Given(lambda rng, _: rng.integers(0, 2**bits, (n, blocks)).astype(np.float32))),
     }
-    given = [normal(*rows, k), packed(n, blocks, block * bits // 8), steps(n * blocks)]
+    scales = steps(n * blocks, halves=attrs.pop("halves", False))
+    given = [normal(*rows, k), packed(n, blocks, block * bits // 8), scales]
     options: dict[str, Any] = {"dtypes": attrs.pop("dtypes", SINGLE), "opset": 0, "sums": True}
     attrs |= {"K": k, "N": n, "block_size": block}
     return case(name, *given, kinds.get(zeros), reference=product, **options, **attrs)
@@ -80,6 +82,11 @@ CASES = [
     of("bits_8", (1,), 160, 40, 32, bits=8),
     of("bits_8_many_rows", (23,), 160, 40, 32, "packed", bits=8),
     of("bits_2", (3,), 64, 20, 32, "packed", bits=2),
+    of("uneven_rows", (9,), 77, 20, 16),
+    of("scales_of_16_bits", (12,), 192, 24, 64, halves=True),
+    of("column_by_column", (2,), 200, 18, 256, bits=8, halves=True),
+    of("blocks_of_48", (7,), 150, 20, 48, "packed"),
+    of("hundreds_of_rows", (515,), 70, 17, 32, "packed"),
     of("level_1", (3,), 64, 20, 32, accuracy_level=1),
     of("level_4", (1,), 160, 40, 32, accuracy_level=4, dtypes=("float32",)),
     of("level_4_many_rows", (23,), 160, 40, 32, "packed", accuracy_level=4, dtypes=("float32",)),

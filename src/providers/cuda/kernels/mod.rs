@@ -10,6 +10,7 @@ mod histogram;
 mod indexed;
 mod launch;
 mod matmul;
+mod n_bits;
 mod packs;
 mod parts;
 mod places;
@@ -106,6 +107,11 @@ impl Gpu {
         self.device.capability >= AMPERE
     }
 
+    /// Whether it has kernels for weights that stay in few bits.
+    pub fn has_packed_weights(&self) -> bool {
+        self.device.capability >= AMPERE
+    }
+
     /// Whether its tensor cores multiply float8_e4m3fn.
     pub fn has_fp8(&self) -> bool {
         self.device.capability >= ADA
@@ -174,6 +180,7 @@ static FAMILIES: &[Family] = &[
     family("quantized", quantized::offer),
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("n_bits", n_bits::offer),
     family("attention", attention::offer),
     family("recurrent", recurrent::offer),
     family("pool", pool::offer),

@@ -5,7 +5,7 @@ mod bare;
 pub mod behind;
 pub mod follow;
 mod fused;
-mod library;
+pub mod library;
 mod own;
 pub mod problem;
 pub mod rows;
@@ -80,29 +80,18 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
     let alone = epilogue.others().is_empty();
     let fused = fused::Steps::new(network, epilogue).filter(|_| alone && own::has_tensor_cores(&gpu.device, dtype));
     let fused = fused.and_then(|steps| Some((steps.of(network, operands, transposed)?, steps.operands)));
-    let mut inputs = operands.to_vec();
-    inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
-    // The code has numbers that are all the same in itself; libraries read them.
-    let read = fused
+    let read: Vec<TensorId> = fused
         .iter()
-        .flat_map(|(_, operands)| operands.iter().map(|operand| &operand.tensor));
-    let mut extra: Vec<TensorId> = vec![];
-    for &tensor in steps.bias.iter().chain(&steps.residual).chain(read) {
-        if !inputs[2..].contains(&tensor) && !extra.contains(&tensor) {
-            extra.push(tensor);
-        }
-    }
-    let unused = extra.len();
-    inputs.extend(extra);
-    let slot = |t: Option<TensorId>| inputs[2..].iter().position(|&input| Some(input) == t).map(|at| at + 2);
-    let passed = |pass: &library::Pass| pass.inputs.iter().map(|&t| slot(t)).collect();
+        .flat_map(|(_, operands)| operands.iter().map(|operand| operand.tensor))
+        .collect();
+    let listed = Inputs::new(operands, &behind, &steps, &read);
     let bytes = network[epilogue.result()].ty.dtype.size();
     let lent = |&at: &usize| {
         let Operand { tensor, broadcast, .. } = behind.operands[at];
         broadcast == Broadcast::Full && network[tensor].ty.dtype.size() == bytes
     };
     let fused = fused.map(|(product, operands)| {
-        let slots = operands.iter().filter_map(|operand| slot(Some(operand.tensor)));
+        let slots = operands.iter().filter_map(|operand| listed.slot(Some(operand.tensor)));
         (product, [0, 1].into_iter().chain(slots).collect())
     });
     let layers = epilogue.layers_behind(scope.layer);
@@ -112,13 +101,10 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
         dtype,
         tf32: gpu.rounds_to_tf32(scope),
         lent: (0..behind.operands.len()).filter(lent).map(|at| at + 2).collect(),
-        slots: Slots {
-            bias: slot(steps.bias),
-            residual: slot(steps.residual),
-        },
-        passed: steps.pass.as_ref().map_or(vec![], passed),
-        inputs: inputs.len(),
-        unused,
+        slots: listed.slots,
+        passed: listed.passed,
+        inputs: listed.all.len(),
+        unused: listed.unused,
         read: behind.operands.len(),
         others: behind.outputs.len() - 1,
         text: behind.text,
@@ -131,8 +117,63 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
     Single {
         kernel,
         layers,
-        inputs,
+        inputs: listed.all,
         outputs: behind.outputs,
+    }
+}
+
+/// What a kernel for a product with what follows it is given.
+#[derive(Clone)]
+pub struct Inputs {
+    /// Both matrices, what the code reads, and what it does not.
+    pub all: Vec<TensorId>,
+    /// How many the latter are: the code has numbers that are all the same in itself; libraries read them.
+    pub unused: usize,
+    /// Where the operands of cuBLASLt's epilogue stand among them.
+    pub slots: Slots,
+    /// Those of the pass behind it.
+    pub passed: Vec<Option<usize>>,
+}
+
+impl Inputs {
+    /// For code and for cuBLASLt; `read` are others that a library reads.
+    pub fn new(operands: [TensorId; 2], behind: &Behind, steps: &Steps, read: &[TensorId]) -> Self {
+        let mut all = operands.to_vec();
+        all.extend(behind.operands.iter().map(|operand| operand.tensor));
+        let known = all.len();
+        for &tensor in steps.bias.iter().chain(&steps.residual).chain(read) {
+            if !all[2..].contains(&tensor) {
+                all.push(tensor);
+            }
+        }
+        let unused = all.len() - known;
+        let mut made = Self {
+            all,
+            unused,
+            slots: Slots {
+                bias: None,
+                residual: None,
+            },
+            passed: vec![],
+        };
+        made.slots = Slots {
+            bias: made.slot(steps.bias),
+            residual: made.slot(steps.residual),
+        };
+        made.passed = steps
+            .pass
+            .iter()
+            .flat_map(|pass| pass.inputs.iter().map(|&tensor| made.slot(tensor)))
+            .collect();
+        made
+    }
+
+    /// Where an operand stands.
+    fn slot(&self, tensor: Option<TensorId>) -> Option<usize> {
+        self.all[2..]
+            .iter()
+            .position(|&input| Some(input) == tensor)
+            .map(|at| at + 2)
     }
 }
 

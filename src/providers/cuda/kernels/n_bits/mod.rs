@@ -1,0 +1,311 @@
+//! MatMulNBits with what follows it: products whose weights stay in 4 or 8 bits in memory. Few rows meet them by the kernel of
+//! `n_bits.cu`; in calls with many, weights are written out into the workspace, for cuBLASLt. An engine for many rows is faster with weights
+//! that are numbers, which the op decomposes into.
+
+mod pack;
+mod written_out;
+
+use super::matmul::behind::Behind;
+use super::matmul::library::Steps;
+use super::matmul::{Inputs, follow};
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::network::ops::matmul_n_bits::Geometry;
+use crate::plan::layout::Layout;
+use crate::plan::tactic::tactics;
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::providers::common::Why;
+use crate::providers::common::epilogue::{Epilogue, behind, name};
+use crate::providers::common::scope::Scope;
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
+use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::pointwise::code::element;
+use pack::{OnDevice, TILE, Weights};
+use std::sync::Arc;
+
+/// The kernels, and the instructions that they are made of.
+const SOURCE: &str = concat!(
+    include_str!("../../../../../kernels/products.cuh"),
+    include_str!("../../../../../kernels/n_bits.cu")
+);
+/// How many warps share the terms of so many tiles, for at most eight rows and for more.
+const BLOCKS: [[(usize, usize); 3]; 2] = [[(8, 2), (4, 1), (16, 1)], [(4, 2), (8, 2), (16, 2)]];
+/// So many of cuBLASLt's algorithms are tried.
+const ALGORITHMS: usize = 3;
+/// Layers with more rows at the shapes to optimise for have weights that are numbers.
+const MOST: usize = 32;
+/// Calls with more rows than these write weights out, and those with at most so many don't, whatever was timed at other shapes.
+const MANY: usize = 96;
+const FEW: usize = 8;
+
+/// The layer with as much of what follows as can be done with it, longest first.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    if scope.op() != "MatMulNBits" {
+        return Ok(vec![]);
+    }
+    if !gpu.has_packed_weights() {
+        return Err(Why::new(
+            "weights of few bits want tensor cores of compute capability 8.0",
+        ));
+    }
+    if rows_at_opt(scope).is_some_and(|rows| rows > MOST) {
+        return Err(Why::new("many rows are faster with weights that are written out"));
+    }
+    let Some(weights) = weights(scope) else {
+        return Err(Why::new(
+            "packed weights are constants of 4 or 8 bits, in blocks of multiples of 16 whose zero points are integers of as many bits",
+        ));
+    };
+    let product = scope.layer().outputs[0];
+    let rank = scope.output_type(0).rank();
+    let takes = |id| rank > 1 && follow::is_step(scope, id);
+    let mut epilogues = behind(scope, product, rank.saturating_sub(1), &takes);
+    epilogues.retain(|epilogue| epilogue.others().is_empty());
+    let weights = Arc::new(weights);
+    Ok(epilogues
+        .iter()
+        .filter_map(|epilogue| candidate(scope, epilogue, &weights, gpu))
+        .collect())
+}
+
+/// Rows of the left operand at the shapes to optimise for.
+fn rows_at_opt(scope: &Scope) -> Option<usize> {
+    let symbols = scope.network.symbols.iter();
+    let opt: Binding = symbols.map(|(name, range)| (name.clone(), range.opt)).collect();
+    let (_, outer) = scope.input_type(0)?.shape.split_last()?;
+    let extents = outer.iter().map(|extent| usize::try_from(extent.eval(&opt).ok()?).ok());
+    extents.product()
+}
+
+fn weights(scope: &Scope) -> Option<Weights> {
+    let geometry = Geometry::of(&scope.layer().attrs).ok()?;
+    let is_known = matches!(
+        scope.output_type(0).dtype,
+        DType::Float32 | DType::Float16 | DType::BFloat16
+    );
+    let zeros = scope.constant(3);
+    let is_constant = zeros.is_some() || scope.input(3).is_none();
+    let (codes, scales) = (scope.constant(1)?, scope.constant(2)?);
+    (is_known && is_constant).then(|| Weights::new(geometry, codes, scales, zeros))?
+}
+
+fn candidate(scope: &Scope, epilogue: &Epilogue, weights: &Arc<Weights>, gpu: &Arc<Gpu>) -> Option<Candidate> {
+    let network = scope.network;
+    let behind = Behind::new(network, epilogue);
+    let steps = Steps::new(network, epilogue);
+    // The second one stands for the weights that are written out.
+    let left = scope.input(0)?;
+    let mut inputs = Inputs::new([left, left], &behind, &steps, &[]);
+    inputs.all.remove(1);
+    let layers = epilogue.layers_behind(scope.layer);
+    let kernel = NBits {
+        name: name(network, &layers),
+        dtype: scope.output_type(0).dtype,
+        tf32: gpu.rounds_to_tf32(scope),
+        weights: weights.clone(),
+        text: behind.text,
+        read: behind.operands.len(),
+        steps,
+        inputs: inputs.clone(),
+        gpu: gpu.clone(),
+    };
+    Some(Candidate {
+        kernel: Arc::new(kernel),
+        layers,
+        inputs: inputs.all,
+        outputs: behind.outputs,
+    })
+}
+
+struct NBits {
+    name: String,
+    /// The element type of the left operand and of the product.
+    dtype: DType,
+    /// Whether operands of float32 may be rounded to tf32.
+    tf32: bool,
+    weights: Arc<Weights>,
+    /// `Tail`, and how many operands it reads.
+    text: String,
+    read: usize,
+    /// The same for cuBLASLt.
+    steps: Steps,
+    inputs: Inputs,
+    gpu: Arc<Gpu>,
+}
+
+tactics! {
+    /// A way to multiply.
+    enum Way {
+        /// From codes, by blocks of a shape.
+        Codes(number: usize) = "codes",
+        /// By one of cuBLASLt's algorithms, with weights that are written out.
+        WrittenOut(number: usize) = "written out",
+    }
+}
+
+/// How a block works: warps that share the terms, eights of rows, and tiles.
+#[derive(Clone, Copy)]
+struct Block {
+    warps: usize,
+    eights: usize,
+    tiles: usize,
+}
+
+impl Block {
+    /// The `number`th for so many rows.
+    fn new(number: usize, rows: usize) -> Self {
+        /// Each eight of rows has registers of its own.
+        const MOST: usize = 4;
+        /// Sums of all warps lie in shared memory, which need not be asked for up to 48 KiB.
+        const SUMS: usize = 64;
+        let eights = rows.div_ceil(8).next_power_of_two().min(MOST);
+        let shapes = BLOCKS[usize::from(eights > 1)];
+        let (warps, tiles) = shapes[number.min(shapes.len() - 1)];
+        Self {
+            warps: warps.min(SUMS / eights / tiles),
+            eights,
+            tiles,
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.warps * 32
+    }
+
+    fn rows(&self) -> usize {
+        self.eights * 8
+    }
+
+    fn columns(&self) -> usize {
+        self.tiles * TILE
+    }
+}
+
+impl NBits {
+    /// The arguments of `Shape` of `n_bits.cu`, in front of those of a block.
+    fn shape(&self, block: Block) -> String {
+        let Geometry {
+            bits, block: sharing, ..
+        } = self.weights.geometry;
+        let (zeros, scale) = (self.weights.has_zeros(), element(self.weights.scale).unwrap_or("float"));
+        format!(
+            "Shape<{bits}, {sharing}, {zeros}, {scale}, {}, {}, {}>",
+            block.warps, block.eights, block.tiles
+        )
+    }
+
+    /// The parameters behind operands: where weights lie, and `NBits`.
+    fn parameters(&self) -> String {
+        let scale = element(self.weights.scale).unwrap_or("float");
+        format!("const uint8* codes, const {scale}* scales, const uint8* zeros, const NBits s")
+    }
+
+    /// `NBits` of `n_bits.cu`.
+    fn numbers(&self, rows: usize) -> Result<Vec<i32>> {
+        let Geometry { n, k, .. } = self.weights.geometry;
+        let numbers = [rows, n, k, self.weights.geometry.blocks(), self.weights.pitch()];
+        fields(numbers.map(|number| number as i64))
+    }
+
+    fn source(&self, block: Block) -> String {
+        let operands = (1..=self.read)
+            .map(|number| format!("const X{number}* x{number}, "))
+            .collect::<String>();
+        let unused = (0..self.inputs.unused)
+            .map(|number| format!("const void* unused{number}, "))
+            .collect::<String>();
+        let tail = (1..=self.read)
+            .map(|number| format!("x{number}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        format!(
+            "{SOURCE}{}extern \"C\" __global__ void __launch_bounds__({}) product_of_codes(Y0* y, const T0* a, {operands}{unused}{}) {{\n    \
+             multiply_codes(y, a, Weights<{}>{{codes, scales, zeros}}, Tail{{{tail}}}, s);\n}}\n",
+            self.text,
+            block.threads(),
+            self.parameters(),
+            self.shape(block),
+        )
+    }
+
+    fn by_codes(&self, rows: usize, number: usize) -> Result<Prepared> {
+        let block = Block::new(number, rows);
+        let function = self.gpu.compiler.entry(&self.source(block), "product_of_codes", 0);
+        let blocks = self.weights.tiles().div_ceil(block.tiles) * rows.div_ceil(block.rows());
+        let launcher = OnCodes {
+            function: function.clone(),
+            grid: Grid::over(blocks * block.threads(), block.threads() as u32)?,
+            numbers: self.numbers(rows)?,
+            weights: self.weights.on(&self.gpu.device)?,
+        };
+        let bits = self.weights.geometry.bits;
+        let how = format!(
+            "{bits} bits, tiles of {} rows x {}, terms in {}",
+            block.rows(),
+            block.columns(),
+            block.warps
+        );
+        Ok(compiled([function], Instance::new(how, launcher)))
+    }
+}
+
+impl Kernel for NBits {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let Self {
+            name,
+            tf32,
+            text,
+            steps,
+            ..
+        } = self;
+        let (geometry, zeros, scale) = (self.weights.geometry, self.weights.has_zeros(), self.weights.scale);
+        format!(
+            "{name} {geometry:?} {zeros} {scale} tf32 {tf32} {} {:?} {text}",
+            steps.scale, steps.activation
+        )
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let form = |way: Way| Form {
+            tactic: way.tactic(),
+            inputs: vec![Layout::Plain; self.inputs.all.len()],
+            outputs: vec![Layout::Plain],
+        };
+        // Eight warps are the best guess.
+        let warps = [1, 0, 2].into_iter().map(Way::Codes);
+        warps.chain((0..ALGORITHMS).map(Way::WrittenOut)).map(form).collect()
+    }
+
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let rows = request.outputs[0].elements() / self.weights.geometry.n;
+        match Way::of(&request.form.tactic)? {
+            Way::Codes(_) if rows > MANY => self.written_out(request, rows, 0),
+            Way::WrittenOut(_) if rows <= FEW => self.by_codes(rows, 0),
+            Way::Codes(number) => self.by_codes(rows, number),
+            Way::WrittenOut(number) => self.written_out(request, rows, number),
+        }
+    }
+}
+
+struct OnCodes {
+    function: EntryPoint,
+    grid: Grid,
+    numbers: Vec<i32>,
+    weights: OnDevice,
+}
+
+impl Launcher for OnCodes {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        let mut arguments = Arguments::of(call);
+        self.weights.pass(&mut arguments).fields(&self.numbers);
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
+    }
+}
