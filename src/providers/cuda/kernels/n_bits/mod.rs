@@ -278,15 +278,17 @@ impl Kernel for NBits {
             inputs: vec![Layout::Plain; self.inputs.all.len()],
             outputs: vec![Layout::Plain],
         };
-        // Eight warps are the best guess.
-        let warps = [1, 0, 2].into_iter().map(Way::Codes);
-        warps.chain((0..ALGORITHMS).map(Way::WrittenOut)).map(form).collect()
+        let codes = (0..BLOCKS[0].len()).map(Way::Codes);
+        codes.chain((0..ALGORITHMS).map(Way::WrittenOut)).map(form).collect()
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let rows = request.outputs[0].elements() / self.weights.geometry.n;
         match Way::of(&request.form.tactic)? {
-            Way::Codes(_) if rows > MANY => self.written_out(request, rows, 0),
+            // Slower than cuBLASLt where that is there, and has an algorithm for these sizes.
+            Way::Codes(number) if rows > MANY => self
+                .written_out(request, rows, 0)
+                .or_else(|_| self.by_codes(rows, number)),
             Way::WrittenOut(_) if rows <= FEW => self.by_codes(rows, 0),
             Way::Codes(number) => self.by_codes(rows, number),
             Way::WrittenOut(number) => self.written_out(request, rows, number),
