@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{self, Attrs};
+use crate::network::attr::{self, Attr, Attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, OpDef, TensorType};
@@ -29,6 +29,22 @@ pub struct Change {
 }
 
 impl<'n> Patch<'n> {
+    /// A patch that puts the same layer with another attribute in the place of a layer.
+    ///
+    /// # Errors
+    /// If the layer can't be made so.
+    pub fn with_attr(network: &'n Network, id: LayerId, name: &str, value: Attr) -> Result<Self> {
+        let layer = &network[id];
+        let mut attrs = layer.attrs.clone();
+        attrs.insert(name.into(), value);
+        let mut patch = Self::new(network);
+        let outputs = patch.add_named("", layer.op, attrs, &layer.inputs)?;
+        for (&old, new) in layer.outputs.iter().zip(outputs) {
+            patch.shunt(old, new)?;
+        }
+        Ok(patch)
+    }
+
     /// An empty patch on a network.
     pub fn new(network: &'n Network) -> Self {
         let first_tensor = network.tensors.len() as u32;

@@ -35,14 +35,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 fn marked(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
-    let mut attrs = layer.attrs.clone();
-    attrs.insert(TF32.name.into(), Attr::Int(1));
-    let mut patch = Patch::new(network);
-    let outputs = patch.add_named("", layer.op, attrs, &layer.inputs)?;
-    for (&old, new) in layer.outputs.iter().zip(outputs) {
-        patch.shunt(old, new)?;
-    }
-    Ok(Some(patch))
+    Patch::with_attr(network, id, TF32.name, Attr::Int(1)).map(Some)
 }
 
 /// What a float32 layer of products computes in where tf32 was asked for: that, but where it gains little. `None` for others.

@@ -25,12 +25,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     const LEVEL: &str = "accuracy_level";
     let layer = &network[id];
     rule_if!(layer.op.name == "MatMulNBits" && layer.attrs.int(LEVEL) == 4);
-    let mut attrs = layer.attrs.clone();
-    attrs.insert(LEVEL.into(), Attr::Int(0));
-    let mut patch = Patch::new(network);
-    let outputs = patch.add_named("", layer.op, attrs, &layer.inputs)?;
-    patch.shunt(layer.outputs[0], outputs[0])?;
-    Ok(Some(patch))
+    Patch::with_attr(network, id, LEVEL, Attr::Int(0)).map(Some)
 }
 
 #[cfg(test)]

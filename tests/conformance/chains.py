@@ -263,6 +263,7 @@ CHAINS: list[Chain] = [
     tokens("matmul_odd", (9, 37), 19),
     tokens("matmul_large", (150, 192), 136),
     *few_bits("matmul_4_bits", (2, 9, 96), 40, 4),
+    *few_bits("matmul_4_bits_rows", (27, 64), 24, 4),
     *few_bits("matmul_8_bits_row", (1, 200), 33, 8),
     *few_bits("matmul_4_bits_many_rows", (515, 64), 24, 4),
     *rows("matmul_rows", (2, 33, 64), 48),

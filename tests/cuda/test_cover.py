@@ -161,6 +161,7 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
         kernels_of_fp8, shares = process.run(jobs.calibrated, "fp8")
         of_tokens = process.run(jobs.of_tokens)
         assert "Histogram" in process.run(jobs.histogram)
+        assert ("cuda", "MatMulNBits") in process.run(jobs.alone, jobs.packed)
         in_int8 = [process.run(jobs.calibrated, precision)[0] for precision in ("int8", "int8+fp16")]
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)

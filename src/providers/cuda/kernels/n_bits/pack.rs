@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 /// `TILE`, `PIECE` and `TERMS` of `n_bits.cu`.
 pub const TILE: usize = 16;
-pub const PIECE: usize = 64;
+const PIECE: usize = 64;
 const TERMS: usize = 16;
 /// Lanes of a warp, and those that have the same columns.
 const LANES: usize = 32;
@@ -173,7 +173,6 @@ impl Weights {
 }
 
 /// Weights in the memory of a GPU.
-#[derive(Clone)]
 pub struct OnDevice {
     memory: Arc<DeviceMemory>,
     starts: [usize; 2],
