@@ -1,6 +1,8 @@
 # The Python whose packages give oneDNN and for which the extension module is built.
 export PYO3_PYTHON := env("PYO3_PYTHON", `command -v python3`)
 
+cpp_files := "'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.c' 'tests/*.cc' 'tests/cuda/recorded/*'"
+
 # Lists the recipes.
 default:
     @just --list
@@ -50,19 +52,28 @@ docs:
     NO_MKDOCS_2_WARNING=1 "$PYO3_PYTHON" -m mkdocs build --strict
 
 # Everything that must be clean before a commit.
-lint:
+lint: lint-python lint-cpp lint-rust
+
+# What of lint needs Python's packages.
+lint-python:
     ruff check .
     ruff format --check .
     mypy
+
+# What of lint needs clang-format.
+lint-cpp:
+    git ls-files {{ cpp_files }} | xargs --no-run-if-empty clang-format --dry-run -Werror
+
+# What of lint needs Rust, and the packages that the build needs.
+lint-rust:
     cargo fmt --check
     # Tests are built without Python; with it, the library alone has more than they see.
     cargo clippy -- -D warnings
     cargo clippy --all-targets --no-default-features -- -D warnings
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.c' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format --dry-run -Werror
 
 # Puts everything into the shape that `just lint` wants.
 format:
     ruff check --fix .
     ruff format .
     cargo fmt
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.c' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format -i
+    git ls-files {{ cpp_files }} | xargs --no-run-if-empty clang-format -i

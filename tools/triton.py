@@ -16,8 +16,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from neurenix import cpp
-
 SOURCES = Path(__file__).resolve().parents[1] / "cpp" / "triton"
 #: A whole Triton server in a wheel, its client, and the reader of JSON that the backend is built with.
 PACKAGES = ("nvidia-pytriton==0.7.0", "tritonclient[grpc,http]>=2.50", "nlohmann-json==3.12.0")
@@ -61,6 +59,9 @@ def json_headers(folder: Path | None) -> Path:
 
 def backend(folder: Path, env: Path | None, package: Path | None) -> Path:
     """Builds the backend into a folder; gives its library."""
+    # The environment is made where the package is not installed yet.
+    from neurenix import cpp
+
     with tempfile.TemporaryDirectory(prefix="neurenix-triton-") as build:
         paths = {
             "neurenix_DIR": package or cpp.cmake_dir(),
