@@ -74,6 +74,7 @@ def exportable() -> frozenset[str]:
             if isinstance(found, list) and all(isinstance(name, str) for name in found):
                 return frozenset(found)
         except (OSError, ValueError):
+            # The file only spares time.
             pass
     # Some forms are for complex numbers alone.
     forms = (form for forms in registry().functions.values() for form in forms if not form.is_complex)

@@ -93,4 +93,5 @@ def recorded(graph: Any, name: str, find: Any) -> None:
     try:
         setattr(graph, name, find(graph))
     except NoMatch:
+        # A loop over such a graph is not replaced.
         pass

@@ -63,6 +63,7 @@ class Sums(Reader):
         try:
             return Linear(bias=[self.weights(tensor)])
         except NoMatch:
+            # Not a weight: a sum or a product may be behind it.
             pass
         node = self.graph.get_node_by_output(tensor)
         if node is not None and node.type in (*ADD, "BiasAdd"):

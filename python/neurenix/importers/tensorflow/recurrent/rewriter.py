@@ -22,6 +22,7 @@ def rewrite(graph: Any, nodes: Any) -> Any:
             try:
                 _Loop(graph, node).replace()
             except NoMatch:
+                # Stays a Loop, which computes the same.
                 pass
     return graph.get_nodes()
 
