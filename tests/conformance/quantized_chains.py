@@ -171,6 +171,27 @@ def matrices(
     return made
 
 
+def projections(
+    name: str, left: tuple[int, ...], columns: int, count: int, tails: tuple[str, ...], schemes: Any = SCHEMES
+) -> list[Chain]:
+    """Products of one tensor with matrices of their own, as queries, keys and values are; they may be one launch."""
+    made = []
+    for number, (scheme, tail) in enumerate(product(schemes, tails)):
+
+        def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            x = q.activation(b.inputs[0], scheme)
+            given = []
+            for _ in range(count):
+                y = q.op("MatMul", x, q.weights(left[-1], columns, axis=1, scheme=scheme))
+                y = q.op("Add", y, q.bias(columns, scheme)) if number % 3 else y
+                given.append(q.behind(y, tail, scheme))
+            return given
+
+        made.append(chain(name, scheme, tail, (left,), make))
+    return made
+
+
 def means(name: str, shape: tuple[int, ...], keepdims: int, tail: str = "") -> list[Chain]:
     """Means over the places of channels, of 8 bits in each scheme, as 16 or 8 bits where the tail says so."""
     made = []
@@ -229,6 +250,8 @@ QUANTIZED: list[Chain] = [
     *convolution("stem_kept", (2, 3, 19, 17), 16, 7, KEPT, SCHEMES[1:3], strides=[2, 2]),
     *convolution("depthwise_kept", (2, 32, 9, 7), 32, 3, KEPT[:3:2], SCHEMES[::2], group=32),
     *matrices("matmul_kept", (2, 33, 64), 48, False, KEPT, SCHEMES[::2]),
+    *projections("projections", (2, 40, 64), 48, 3, ("quantize", "16")),
+    *projections("projections_tall", (270, 192), 272, 2, ("quantize",), SCHEMES[::2]),
     *means("mean", (3, 80, 7, 7), 1),
     *means("mean_halves", (2, 33, 9, 5), 0, "16"),
     *means("mean_long", (1, 16, 190, 40), 1),
@@ -274,6 +297,7 @@ FLOATS_OF_8_BITS: list[Chain] = [
     *matrices("matmul_turned", (5, 160), 72, True, ("quantize",), FP8),
     *matrices("matmul_tall", (300, 192), 272, False, (*FLOATING, "16 halves 32 quantize", "16 halves"), FP8),
     *matrices("matmul_odd", (2, 9, 37), 19, False, ("quantize",), FP8),
+    *projections("projections", (2, 40, 64), 48, 3, ("16", "quantize"), FP8),
 ]
 
 

@@ -25,7 +25,7 @@ const WAITS: &str = "after_previous();";
 
 /// Whether each entry point of a source waits for the kernel in front of it, so that they may be launched as its dependents: in
 /// its own body, or in a function that it calls, of which there is one for each entry without.
-fn each_entry_waits(source: &str) -> bool {
+pub fn each_entry_waits(source: &str) -> bool {
     let waits = |text: &str| text.matches(WAITS).count();
     let mut parts = source.split(ENTRY);
     let called = parts.next().map_or(0, waits);

@@ -11,7 +11,7 @@ pub mod problem;
 pub mod rows;
 #[cfg(test)]
 mod tests;
-mod together;
+pub mod together;
 pub mod warpgroup;
 
 pub use bare::Bare;

@@ -6,8 +6,8 @@ use super::problem::Problem;
 use super::warpgroup::Grouped;
 use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
-use crate::network::LayerId;
 use crate::network::attr::Read;
+use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic, Tier};
 use crate::providers::common::epilogue::{Epilogue, Operand};
@@ -17,11 +17,13 @@ use std::sync::Arc;
 
 /// So many products are one launch: queries, keys and values.
 const MOST: usize = 3;
+/// How tactics of products one after another are called, around that of each.
+pub const IN_TURN: &str = "in turn";
 
 /// The scope's product with others that read the same and have the same shapes, if it is the first of them.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     let dtype = scope.output_type(0).dtype;
-    let products = siblings(scope);
+    let products = siblings(scope, |right| scope.network[right].constant().is_some());
     if !own::has_tensor_cores(&gpu.device, dtype) || products.len() < 2 {
         return None;
     }
@@ -42,16 +44,16 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, ways, gpu))
 }
 
-/// Products of constants with what the scope's product reads, of its shapes; none where it is not the first that is run
+/// Products with what is constant of what the scope's product reads, of its shapes; none where it is not the first that is run
 /// together. None of them reads what another gives.
-fn siblings(scope: &Scope) -> Vec<LayerId> {
+pub fn siblings(scope: &Scope, is_constant: impl Fn(TensorId) -> bool) -> Vec<LayerId> {
     let network = scope.network;
     let own = scope.layer();
     let held = |layer: LayerId| {
         let &[Some(left), Some(right)] = network[layer].inputs.as_slice() else {
             return None;
         };
-        network[right].constant().map(|_| (left, &network[right].ty.shape))
+        is_constant(right).then(|| (left, &network[right].ty.shape))
     };
     let Some(wanted) = held(scope.layer) else { return vec![] };
     let flags = |layer: LayerId| ["transA", "transB"].map(|name| network[layer].attrs.flag(name));
@@ -118,10 +120,8 @@ enum Manner {
 }
 
 impl Manner {
-    const IN_TURN: &str = "in turn";
-
     fn of(tactic: &Tactic) -> Result<Self> {
-        if let Some(inner) = tactic.inner(Self::IN_TURN) {
+        if let Some(inner) = tactic.inner(IN_TURN) {
             return Ok(Manner::InTurn(inner));
         }
         match Way::of(tactic)? {
@@ -136,7 +136,7 @@ impl Manner {
         match self {
             Manner::Tile(number) => Way::Tile(number).tactic(),
             Manner::Group(number) => Way::Group(number).tactic(),
-            Manner::InTurn(inner) => inner.within(Self::IN_TURN),
+            Manner::InTurn(inner) => inner.within(IN_TURN),
         }
     }
 }
@@ -216,34 +216,50 @@ impl Together {
 
     /// Each in this tactic.
     fn in_turn(&self, request: &Request, tactic: &Tactic) -> Result<Prepared> {
-        let part = |((kernel, slots), output): (&(MatMul, Vec<usize>), usize)| {
-            let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
-            let form = Form {
-                tactic: tactic.clone(),
-                inputs: vec![Layout::Plain; inputs.len()],
-                outputs: vec![Layout::Plain],
-            };
-            let prepared = kernel.prepare(&Request {
-                form: &form,
-                inputs: &inputs,
-                outputs: &request.outputs[output..=output],
-                ..*request
-            })?;
-            Ok((prepared, slots.clone()))
-        };
-        let mut parts = self.singles.iter().zip(0..).map(part).collect::<Result<Vec<_>>>()?;
-        let reference = parts.iter().any(|(part, _)| part.tier == Tier::Reference);
-        let tier = if reference { Tier::Reference } else { Tier::Specialised };
-        let jobs = parts
-            .iter_mut()
-            .flat_map(|(part, _)| std::mem::take(&mut part.jobs))
-            .collect();
-        let finish = move || {
-            let parts = parts.into_iter().map(|(part, slots)| Ok((part.finish()?, slots)));
-            parts.collect::<Result<_>>().map(|parts| InTurn(parts).instance())
-        };
-        Ok(Prepared::deferred(jobs, finish).with_tier(tier))
+        let parts = self
+            .singles
+            .iter()
+            .map(|(kernel, slots)| (kernel as &dyn Kernel, slots));
+        in_turn(parts, request, tactic)
     }
+}
+
+/// Kernels of one result, each with the inputs that it reads, one after another in this tactic.
+///
+/// # Errors
+/// If one of them can't be prepared.
+pub fn in_turn<'a>(
+    kernels: impl Iterator<Item = (&'a dyn Kernel, &'a Vec<usize>)>,
+    request: &Request,
+    tactic: &Tactic,
+) -> Result<Prepared> {
+    let part = |((kernel, slots), output): ((&dyn Kernel, &Vec<usize>), usize)| {
+        let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
+        let form = Form {
+            tactic: tactic.clone(),
+            inputs: vec![Layout::Plain; inputs.len()],
+            outputs: vec![Layout::Plain],
+        };
+        let prepared = kernel.prepare(&Request {
+            form: &form,
+            inputs: &inputs,
+            outputs: &request.outputs[output..=output],
+            ..*request
+        })?;
+        Ok((prepared, slots.clone()))
+    };
+    let mut parts = kernels.zip(0..).map(part).collect::<Result<Vec<_>>>()?;
+    let reference = parts.iter().any(|(part, _)| part.tier == Tier::Reference);
+    let tier = if reference { Tier::Reference } else { Tier::Specialised };
+    let jobs = parts
+        .iter_mut()
+        .flat_map(|(part, _)| std::mem::take(&mut part.jobs))
+        .collect();
+    let finish = move || {
+        let parts = parts.into_iter().map(|(part, slots)| Ok((part.finish()?, slots)));
+        parts.collect::<Result<_>>().map(|parts| InTurn(parts).instance())
+    };
+    Ok(Prepared::deferred(jobs, finish).with_tier(tier))
 }
 
 impl Kernel for Together {
@@ -333,7 +349,7 @@ mod tests {
     use crate::network::array::Array;
     use crate::network::attr::Attrs;
     use crate::network::dtype::DType;
-    use crate::network::{TensorId, ops};
+    use crate::network::ops;
     use crate::providers::common::scope::Orders;
 
     /// Products with biases of one input, each as wide as is said; the last one also with a Relu.
@@ -371,7 +387,7 @@ mod tests {
             layer,
             orders: &orders,
         };
-        let products = siblings(&scope);
+        let products = siblings(&scope, |right| network[right].constant().is_some());
         let behind = alike(&scope, &products).map(|found| found.iter().map(|epilogue| epilogue.steps.len()).sum());
         (products, behind)
     }

@@ -179,12 +179,7 @@ impl Grouped {
             words(problem, products)?,
         );
         launch.boxes = boxes(dtype, problem, &shape, products);
-        let many = if products > 1 {
-            format!("{products} products at once, ")
-        } else {
-            String::new()
-        };
-        let how = shape.describe(&many);
+        let how = shape.describe(&many(products));
         let (of, spared, wanted) = (gpu.clone(), problem.clone(), written.clone());
         let spare = move || own::any(&of, &spared, &wanted, 0).map(Prepared::from);
         Ok(Self {
@@ -219,18 +214,27 @@ impl Launcher for Grouped {
     }
 }
 
+/// What stands for a product of several in code, by its number `product`.
+pub fn choice(products: usize, of: impl Fn(usize) -> String) -> String {
+    let others = (1..products).map(|product| format!("product == {product} ? {} : ", of(product)));
+    others.collect::<String>() + &of(0)
+}
+
+/// How reports tell that a launch is several products.
+pub fn many(products: usize) -> String {
+    if products > 1 {
+        format!("{products} products at once, ")
+    } else {
+        String::new()
+    }
+}
+
 fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
-    let products = || 0..written.products;
-    let choice = |of: &dyn Fn(usize) -> String| {
-        let chosen = products()
-            .skip(1)
-            .map(|product| format!("product == {product} ? {} : ", of(product)));
-        chosen.collect::<String>() + &of(0)
-    };
+    let products = written.products;
     let mut parameters = written.parameters();
     parameters.push("const Share s".into());
     parameters.push("const __grid_constant__ TensorMap left".into());
-    parameters.extend(products().map(|product| format!("const __grid_constant__ TensorMap right{product}")));
+    parameters.extend((0..products).map(|product| format!("const __grid_constant__ TensorMap right{product}")));
     let (shape, held) = (shape.text(turned, WIDTH), written.held);
     format!(
         "{}extern \"C\" __global__ void __launch_bounds__({THREADS}) product({}) {{\n    \
@@ -240,9 +244,9 @@ fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
          warpgroups<{shape}, {held}, T0, float, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
         written.text,
         parameters.join(", "),
-        choice(&|product| format!("y{product}")),
-        choice(&|product| format!("&right{product}")),
-        choice(&|product| written.tail(product)),
+        choice(products, |product| format!("y{product}")),
+        choice(products, |product| format!("&right{product}")),
+        choice(products, |product| written.tail(product)),
     )
 }
 

@@ -9,30 +9,39 @@ use super::matmul::behind::Behind;
 use super::matmul::library::Steps;
 use super::matmul::{Inputs, follow};
 use super::{Answer, Gpu};
+use crate::device::Memory;
 use crate::error::Result;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::ops::matmul_n_bits::Geometry;
 use crate::plan::layout::Layout;
 use crate::plan::tactic::tactics;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::epilogue::{Epilogue, behind, name};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use pack::{OnDevice, TILE, Weights};
+use pack::{TILE, Weights};
 use std::sync::Arc;
 
 /// The kernels, and the instructions that they are made of.
 const SOURCE: &str = concat!(
-    include_str!("../../../../../kernels/products.cuh"),
+    include_str!("../../../../../kernels/fragments.cuh"),
+    include_str!("../../../../../kernels/codes.cuh"),
     include_str!("../../../../../kernels/n_bits.cu")
 );
-/// How many warps share the terms of so many tiles, for at most eight rows and for more.
-const BLOCKS: [[(usize, usize); 3]; 2] = [[(8, 2), (4, 1), (16, 1)], [(4, 2), (8, 2), (16, 2)]];
+/// How many warps share the terms of so many tiles, and how many such blocks a multiprocessor has, for one, two and four eights of rows.
+/// They fill a multiprocessor: where there is room beside them, blocks of the kernel behind come to lie on few of them, which what is timed
+/// alone does not show.
+const BLOCKS: [(usize, usize, usize); 3] = [(16, 1, 2), (16, 2, 1), (8, 2, 1)];
+/// These, and the same with one tile, for few columns.
+const SHAPES: usize = 2;
+/// Pieces of each tile that are on their way to a warp.
+const AHEAD: usize = 2;
 /// So many of cuBLASLt's algorithms are tried.
 const ALGORITHMS: usize = 3;
 /// Layers with more rows at the shapes to optimise for have weights that are numbers.
@@ -146,29 +155,54 @@ tactics! {
     }
 }
 
-/// How a block works: warps that share the terms, eights of rows, and tiles.
+/// How a block works: warps that share the terms, eights of rows, and tiles; and how many of them a multiprocessor has.
 #[derive(Clone, Copy)]
 struct Block {
     warps: usize,
     eights: usize,
     tiles: usize,
+    residents: usize,
 }
 
 impl Block {
     /// The `number`th for so many rows.
     fn new(number: usize, rows: usize) -> Self {
-        /// Each eight of rows has registers of its own.
-        const MOST: usize = 4;
-        /// Sums of all warps lie in shared memory, which need not be asked for up to 48 KiB.
-        const SUMS: usize = 64;
-        let eights = rows.div_ceil(8).next_power_of_two().min(MOST);
-        let shapes = BLOCKS[usize::from(eights > 1)];
-        let (warps, tiles) = shapes[number.min(shapes.len() - 1)];
+        // Each eight of rows has registers of its own.
+        let eights = rows.div_ceil(8).next_power_of_two().min(1 << (BLOCKS.len() - 1));
+        let (warps, tiles, residents) = BLOCKS[eights.ilog2() as usize];
         Self {
-            warps: warps.min(SUMS / eights / tiles),
+            warps,
             eights,
-            tiles,
+            tiles: if number > 0 { 1 } else { tiles },
+            residents,
         }
+    }
+
+    /// Whether the `number`th is no other than the first.
+    fn is_known(number: usize, rows: usize) -> bool {
+        number > 0 && Self::new(number, rows).tiles == Self::new(0, rows).tiles
+    }
+
+    /// As it fits weights and GPU: more blocks of fewer warps where there are few pieces, and less of both where memory or registers want that.
+    fn fit(mut self, weights: &Weights, parts: usize, shared_bytes: usize) -> Self {
+        /// What each block of a multiprocessor takes besides.
+        const RESERVED: usize = 1024;
+        /// A multiprocessor takes few blocks, of however few warps.
+        const FEWEST: usize = 4;
+        while self.warps > FEWEST && self.warps / 2 >= weights.pieces() {
+            (self.warps, self.residents) = (self.warps / 2, self.residents * 2);
+        }
+        while self.warps > 1 && self.bytes(weights) > shared_bytes {
+            self.warps /= 2;
+        }
+        let by_memory = (shared_bytes + RESERVED) / (self.bytes(weights) + RESERVED);
+        self.residents = self.residents.div_ceil(parts).min(by_memory).max(1);
+        self
+    }
+
+    /// `sizeof(Memory)` of `n_bits.cu`: pieces on their way, and the sums of two groups of tiles.
+    fn bytes(&self, weights: &Weights) -> usize {
+        self.warps * (AHEAD * self.tiles * weights.piece_bytes() + 2 * self.rows() * self.columns() * size_of::<f32>())
     }
 
     fn threads(&self) -> usize {
@@ -185,29 +219,24 @@ impl Block {
 }
 
 impl NBits {
-    /// The arguments of `Shape` of `n_bits.cu`, in front of those of a block.
-    fn shape(&self, block: Block) -> String {
-        let Geometry {
-            bits, block: sharing, ..
-        } = self.weights.geometry;
+    /// `Coding` of `n_bits.cu`.
+    fn coding(&self) -> String {
+        let Geometry { bits, block, .. } = self.weights.geometry;
         let (zeros, scale) = (self.weights.has_zeros(), element(self.weights.scale).unwrap_or("float"));
-        format!(
-            "Shape<{bits}, {sharing}, {zeros}, {scale}, {}, {}, {}>",
-            block.warps, block.eights, block.tiles
-        )
+        format!("Coding<{bits}, {block}, {zeros}, {scale}>")
     }
 
-    /// The parameters behind operands: where weights lie, and `NBits`.
-    fn parameters(&self) -> String {
-        let scale = element(self.weights.scale).unwrap_or("float");
-        format!("const uint8* codes, const {scale}* scales, const uint8* zeros, const NBits s")
+    /// How a block works on this GPU.
+    fn block(&self, number: usize, rows: usize) -> Block {
+        // Floats are three parts, and hold as many registers as two of 16 bits.
+        let parts = self.dtype.size() / 2;
+        Block::new(number, rows).fit(&self.weights, parts, self.gpu.device.shared_bytes)
     }
 
     /// `NBits` of `n_bits.cu`.
     fn numbers(&self, rows: usize) -> Result<Vec<i32>> {
         let Geometry { n, k, .. } = self.weights.geometry;
-        let numbers = [rows, n, k, self.weights.geometry.blocks(), self.weights.pitch()];
-        fields(numbers.map(|number| number as i64))
+        fields([rows, n, k, self.weights.tiles()].map(|number| number as i64))
     }
 
     fn source(&self, block: Block) -> String {
@@ -221,23 +250,38 @@ impl NBits {
             .map(|number| format!("x{number}"))
             .collect::<Vec<_>>()
             .join(", ");
+        let Block {
+            warps,
+            eights,
+            tiles,
+            residents,
+        } = block;
         format!(
-            "{SOURCE}{}extern \"C\" __global__ void __launch_bounds__({}) product_of_codes(Y0* y, const T0* a, {operands}{unused}{}) {{\n    \
-             multiply_codes(y, a, Weights<{}>{{codes, scales, zeros}}, Tail{{{tail}}}, s);\n}}\n",
+            "{SOURCE}{}typedef Shape<{}, {warps}, {eights}, {tiles}, {AHEAD}> Blocks;\n\
+             extern \"C\" __global__ void __launch_bounds__({}, {residents}) product_of_codes(Y0* y, const T0* a, \
+             {operands}{unused}const uint8* weights, const NBits s) {{\n    \
+             multiply_codes<Blocks>(y, a, weights, Tail{{{tail}}}, s);\n}}\n",
             self.text,
+            self.coding(),
             block.threads(),
-            self.parameters(),
-            self.shape(block),
         )
     }
 
     fn by_codes(&self, rows: usize, number: usize) -> Result<Prepared> {
-        let block = Block::new(number, rows);
-        let function = self.gpu.compiler.entry(&self.source(block), "product_of_codes", 0);
-        let blocks = self.weights.tiles().div_ceil(block.tiles) * rows.div_ceil(block.rows());
+        let block = self.block(number, rows);
+        let shared_bytes = block.bytes(&self.weights);
+        let function = self
+            .gpu
+            .compiler
+            .entry(&self.source(block), "product_of_codes", shared_bytes);
+        let mut grid = Grid::over(rows.div_ceil(block.rows()), 1)?;
+        // Blocks take turns at groups of tiles, so that there are no more of them than run at once.
+        let at_once = self.gpu.device.multiprocessors as usize * block.residents / grid.blocks[0].max(1) as usize;
+        grid.blocks[1] = self.weights.tiles().div_ceil(block.tiles).min(at_once.max(1)) as u32;
+        grid.threads = block.threads() as u32;
         let launcher = OnCodes {
             function: function.clone(),
-            grid: Grid::over(blocks * block.threads(), block.threads() as u32)?,
+            grid,
             numbers: self.numbers(rows)?,
             weights: self.weights.on(&self.gpu.device)?,
         };
@@ -248,7 +292,12 @@ impl NBits {
             block.columns(),
             block.warps
         );
-        Ok(compiled([function], Instance::new(how, launcher)))
+        let prepared = compiled([function], Instance::new(how, launcher));
+        Ok(match Block::is_known(number, rows) {
+            // The same kernel as another form, so it is not timed.
+            true => prepared.with_tier(Tier::Reference),
+            false => prepared,
+        })
     }
 }
 
@@ -278,7 +327,7 @@ impl Kernel for NBits {
             inputs: vec![Layout::Plain; self.inputs.all.len()],
             outputs: vec![Layout::Plain],
         };
-        let codes = (0..BLOCKS[0].len()).map(Way::Codes);
+        let codes = (0..SHAPES).map(Way::Codes);
         codes.chain((0..ALGORITHMS).map(Way::WrittenOut)).map(form).collect()
     }
 
@@ -300,14 +349,37 @@ struct OnCodes {
     function: EntryPoint,
     grid: Grid,
     numbers: Vec<i32>,
-    weights: OnDevice,
+    weights: Arc<DeviceMemory>,
 }
 
 impl Launcher for OnCodes {
     fn launch(&mut self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::of(call);
-        self.weights.pass(&mut arguments).fields(&self.numbers);
+        arguments
+            .address(self.weights.address().cast_const())
+            .fields(&self.numbers);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::compile::each_entry_waits;
+
+    #[test]
+    fn kernels_start_while_the_one_in_front_runs() {
+        let entry = |body: &str| format!("{SOURCE}extern \"C\" __global__ void entry() {{ {body} }}");
+        assert!(each_entry_waits(&entry("multiply_codes();")));
+    }
+
+    #[test]
+    fn blocks_have_as_many_warps_as_there_is_work_and_room_for() {
+        for (rows, tiles) in [(1, 1), (8, 1), (9, 2), (16, 2), (17, 2), (700, 2)] {
+            assert_eq!(Block::new(0, rows).tiles, tiles);
+            assert_eq!(Block::is_known(1, rows), tiles == 1);
+        }
+        assert_eq!([9, 17, 33].map(|rows| Block::new(0, rows).eights), [2, 4, 4]);
     }
 }

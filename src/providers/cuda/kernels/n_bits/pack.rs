@@ -1,24 +1,26 @@
-//! Weights of few bits as `n_bits.cu` reads them: tiles of 16 columns in pieces of 64 terms, and behind them scales and zero points.
+//! Weights of few bits as `n_bits.cu` reads them: tiles of 16 columns in pieces of 128 terms, each with its codes, scales and zero points.
 
-use crate::device::Memory;
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::matmul_n_bits::Geometry;
+use crate::providers::cuda::device::Device;
 use crate::providers::cuda::device::memory::DeviceMemory;
-use crate::providers::cuda::device::{Arguments, Device};
 use crate::providers::cuda::kernels::spare::get_or_try_init;
+use half::f16;
 use std::sync::{Arc, OnceLock};
 
-/// `TILE`, `PIECE` and `TERMS` of `n_bits.cu`.
+/// `TILE`, `PIECE`, `HALF` and `TERMS` of `n_bits.cu`.
 pub const TILE: usize = 16;
-const PIECE: usize = 64;
+const PIECE: usize = 128;
+const HALF: usize = 64;
 const TERMS: usize = 16;
-/// Lanes of a warp, and those that have the same columns.
+/// Lanes of a warp, those that have the same columns, and rows of these.
 const LANES: usize = 32;
 const ROW: usize = 4;
-/// What lists begin at multiples of.
-const EVEN: usize = 256;
+const ROWS: usize = LANES / ROW;
+/// Bytes of a word.
+const WORD: usize = 4;
 
 /// The weights of a layer, and what their codes stand for.
 pub struct Weights {
@@ -77,17 +79,25 @@ impl Weights {
         self.geometry.k.div_ceil(PIECE)
     }
 
-    /// Columns, with those that fill the last tile up.
-    pub fn pitch(&self) -> usize {
-        self.tiles() * TILE
+    /// Groups of a piece whose terms share scales for sure.
+    fn groups(&self) -> usize {
+        let together = [PIECE, HALF, 2 * TERMS].into_iter();
+        let shared = together
+            .filter(|&terms| self.geometry.block.is_multiple_of(terms))
+            .max();
+        PIECE / shared.unwrap_or(TERMS)
     }
 
-    /// Where scales begin, and zero points.
-    fn starts(&self) -> [usize; 2] {
-        let codes = self.pitch() * self.pieces() * PIECE * self.geometry.bits / 8;
-        let scales = codes.next_multiple_of(EVEN);
-        let listed = self.pitch() * self.geometry.blocks() * self.scale.size();
-        [scales, (scales + listed).next_multiple_of(EVEN)]
+    /// Words of the codes of a piece, and of what is said of both columns of a row of lanes.
+    fn words(&self) -> [usize; 2] {
+        let said = self.scale.size() * if self.has_zeros() { 4 } else { 2 };
+        [TILE * PIECE * self.geometry.bits / 8 / WORD, said / WORD]
+    }
+
+    /// Bytes of a piece.
+    pub fn piece_bytes(&self) -> usize {
+        let [codes, said] = self.words();
+        (codes + said * ROWS * self.groups()) * WORD
     }
 
     /// The code of a column and a term; 0 beyond both.
@@ -102,20 +112,21 @@ impl Weights {
         u32::from(byte >> (bit % 8)) & ((1 << bits) - 1)
     }
 
-    /// The word at a place: for each product of a piece a lane has one of codes of 4 bits, two of 8 bits, in packs of four words that lie
-    /// lane by lane. The pairs of codes of an operand are as `Codes` of `n_bits.cu` takes them apart.
-    fn word(&self, at: usize) -> u32 {
+    /// A word of the codes of a piece that begins with a column and a term: for each product a lane has one of codes of 4 bits, two of
+    /// 8 bits, in packs of four words that lie lane by lane. The pairs of codes of an operand are as `Codes` of `n_bits.cu` takes them apart.
+    fn codes_at(&self, at: usize, [column, term]: [usize; 2]) -> u32 {
         let bits = self.geometry.bits;
-        let (in_pack, lane, rest) = (at % 4, at / 4 % LANES, at / 4 / LANES);
-        let packs = bits / 4;
-        let (pack, number) = (rest % packs, rest / packs);
-        let (tile, piece) = (number / self.pieces(), number % self.pieces());
-        let word = pack * 4 + in_pack;
-        let (product, part) = (word / packs, word % packs);
-        let (column, term) = (
-            tile * TILE + lane / ROW,
-            piece * PIECE + product * TERMS + lane % ROW * ROW,
-        );
+        let (in_pack, lane, pack) = (at % 4, at / 4 % LANES, at / 4 / LANES);
+        let (word, of_product) = (pack * 4 + in_pack, bits / 4);
+        let (product, part) = (word / of_product, word % of_product);
+        let (half, product) = (product / 4, product % 4);
+        // Terms of a lane lie together where they share a scale.
+        let own = if self.groups() <= 2 {
+            lane % ROW * TERMS + product * ROW
+        } else {
+            product * TERMS + lane % ROW * ROW
+        };
+        let (column, term) = (column + lane / ROW, term + half * HALF + own);
         // The second of a pair of 4 bits lies in the upper half.
         let (pairs, places): (_, [usize; 2]) = match bits {
             4 => (0..4, [4, 16]),
@@ -123,67 +134,67 @@ impl Weights {
         };
         let first = pairs.start;
         let pair = |pair: usize| {
-            let (column, term) = (column + pair % 2 * 8, term + pair / 2 * 2);
+            let (column, term) = (column + pair % 2 * ROWS, term + pair / 2 * 2);
             let of = |i: usize| self.code(column, term + i) << ((pair - first) * places[0] + i * places[1]);
             of(0) | of(1)
         };
         pairs.map(pair).fold(0, |word, codes| word | codes)
     }
 
-    /// A list with an entry for each column of each block, zero in columns that fill the last tile up; both columns of a lane lie together.
-    fn list<T: Copy>(&self, of: impl Fn(usize) -> T, none: T) -> Vec<T> {
-        let (n, blocks) = (self.geometry.n, self.geometry.blocks());
-        let entry = |block: usize, at: usize| {
-            let column = at / TILE * TILE + at % TILE / 2 + at % 2 * (TILE / 2);
-            if column < n { of(column * blocks + block) } else { none }
+    /// A word of what is said of the columns of a piece: two scales for each row of lanes in each group, and then two zero points.
+    fn said_at(&self, at: usize, [column, term]: [usize; 2]) -> u32 {
+        let (n, blocks, [_, words]) = (self.geometry.n, self.geometry.blocks(), self.words());
+        let (entry, word) = (at / words, at % words);
+        let (group, row) = (entry / ROWS, entry % ROWS);
+        // A piece may go beyond the last block.
+        let block = ((term + group * (PIECE / self.groups())) / self.geometry.block).min(blocks - 1);
+        let place = |half: usize| {
+            Some(column + row + half * ROWS)
+                .filter(|&at| at < n)
+                .map(|at| at * blocks + block)
         };
-        (0..blocks)
-            .flat_map(|block| (0..self.pitch()).map(move |at| entry(block, at)))
-            .collect()
+        let scale = |half: usize| place(half).map_or(0.0, |at| self.scales[at]);
+        let zero = |half: usize| place(half).zip(self.zeros.as_ref()).map_or(0, |(at, zeros)| zeros[at]);
+        let zeros = u32::from(zero(0)) | u32::from(zero(1)) << 8;
+        match (self.scale, word) {
+            (DType::Float16, 0) => [0, 1]
+                .map(|half| u32::from(f16::from_f64(scale(half)).to_bits()))
+                .into_iter()
+                .rev()
+                .fold(0, |word, bits| word << 16 | bits),
+            (DType::Float16, _) | (_, 2) => zeros,
+            (_, 0 | 1) => (scale(word) as f32).to_bits(),
+            _ => 0,
+        }
     }
 
-    fn packed(&self) -> Result<Vec<u8>> {
-        let words = self.pitch() * self.pieces() * PIECE * self.geometry.bits / 32;
-        let codes = Array::filled(DType::UInt32, vec![words], |first, bytes| {
-            let slots = bytes.chunks_exact_mut(4).enumerate();
-            slots.for_each(|(at, slot)| slot.copy_from_slice(&self.word(first + at).to_le_bytes()));
-        })?;
-        let [scales, zeros] = self.starts();
-        let listed = self.list(|at| self.scales[at], 0.0);
-        let listed = Array::from_f64(self.scale, vec![listed.len()], &listed)?;
-        let mut bytes = codes.bytes().to_vec();
-        bytes.resize(scales, 0);
-        bytes.extend(listed.bytes());
-        bytes.resize(zeros, 0);
-        bytes.extend(self.zeros.iter().flat_map(|zeros| self.list(|at| zeros[at], 0)));
-        Ok(bytes)
+    fn packed(&self) -> Result<Array> {
+        let (of_piece, [codes, _]) = (self.piece_bytes() / WORD, self.words());
+        let word = |at: usize| {
+            let (number, at) = (at / of_piece, at % of_piece);
+            let begin = [number / self.pieces() * TILE, number % self.pieces() * PIECE];
+            match at.checked_sub(codes) {
+                Some(said) => self.said_at(said, begin),
+                None => self.codes_at(at, begin),
+            }
+        };
+        Array::filled(
+            DType::UInt32,
+            vec![self.tiles() * self.pieces() * of_piece],
+            |first, bytes| {
+                let slots = bytes.chunks_exact_mut(WORD).enumerate();
+                slots.for_each(|(at, slot)| slot.copy_from_slice(&word(first + at).to_le_bytes()));
+            },
+        )
     }
 
     /// They in the memory of a GPU, once for all who ask.
     ///
     /// # Errors
     /// If there is too little of it.
-    pub fn on(&self, device: &Arc<Device>) -> Result<OnDevice> {
-        let memory = get_or_try_init(&self.uploaded, || device.upload(&self.packed()?).map(Arc::new))?;
-        Ok(OnDevice {
-            memory: memory.clone(),
-            starts: self.starts(),
-        })
-    }
-}
-
-/// Weights in the memory of a GPU.
-pub struct OnDevice {
-    memory: Arc<DeviceMemory>,
-    starts: [usize; 2],
-}
-
-impl OnDevice {
-    /// Adds where codes, scales and zero points begin.
-    pub fn pass<'a>(&self, arguments: &'a mut Arguments) -> &'a mut Arguments {
-        let begin = self.memory.address().cast_const();
-        let [scales, zeros] = self.starts.map(|start| begin.wrapping_add(start));
-        arguments.address(begin).address(scales).address(zeros)
+    pub fn on(&self, device: &Arc<Device>) -> Result<Arc<DeviceMemory>> {
+        let upload = || device.upload(self.packed()?.bytes()).map(Arc::new);
+        get_or_try_init(&self.uploaded, upload).cloned()
     }
 }
 
@@ -191,50 +202,63 @@ impl OnDevice {
 mod tests {
     use super::*;
 
-    /// Weights whose codes follow one another.
-    fn weights(bits: usize, zeros: Option<f64>) -> Option<Weights> {
+    /// Weights whose codes follow one another, with so many of a block.
+    fn weights(bits: usize, block: usize, zeros: Option<f64>) -> Option<Weights> {
         let geometry = Geometry {
-            k: 64,
+            k: 128,
             n: 2,
             bits,
-            block: 32,
+            block,
         };
-        let codes: Vec<u8> = (0..(2 * 64 * bits / 8) as u32)
+        let blocks = 2 * 128 / block;
+        let codes: Vec<u8> = (0..(2 * 128 * bits / 8) as u32)
             .map(|at| (at * 0x21 + 0x10) as u8)
             .collect();
         let codes = Array::from_bytes(DType::UInt8, vec![codes.len()], &codes).unwrap();
-        let scales = Array::from_f64(DType::Float32, vec![4], &[0.5, 0.25, 2.0, 1.0]).unwrap();
-        let zeros = zeros.map(|zero| Array::from_f64(DType::Float32, vec![4], &[zero; 4]).unwrap());
+        let scales: Vec<f64> = (0..blocks).map(|at| 0.5 + at as f64).collect();
+        let scales = Array::from_f64(DType::Float32, vec![blocks], &scales).unwrap();
+        let zeros = zeros.map(|zero| Array::from_f64(DType::Float32, vec![blocks], &vec![zero; blocks]).unwrap());
         Weights::new(geometry, &codes, &scales, zeros.as_ref())
     }
 
     #[test]
     fn lanes_have_four_terms_of_two_columns() {
-        let of = weights(4, None).unwrap();
-        // The second product of the piece, in the second lane of the second row: terms from 20 on of columns 1 and 9.
-        let word = of.word((4 + 1) * 4 + 1);
-        let code = |at: usize| of.code(1, 20 + at);
-        assert_eq!(word, code(0) | code(1) << 16 | code(2) << 8 | code(3) << 24);
-        let of = weights(8, None).unwrap();
-        let code = |at: usize| of.code(1, 20 + at);
-        assert_eq!(of.word((4 + 1) * 4 + 2), code(0) | code(1) << 8);
-        assert_eq!(of.word((4 + 1) * 4 + 3), code(2) | code(3) << 8);
+        // The second product of the second half, in the second lane of the second row: column 1, and none that is 9.
+        let word =
+            |of: &Weights, pack: usize, in_pack: usize| of.codes_at((pack * LANES + ROW + 1) * 4 + in_pack, [0, 0]);
+        for (block, term) in [(32, 64 + 16 + 4), (64, 64 + 16 + 4)] {
+            let of = weights(4, block, None).unwrap();
+            let code = |at: usize| of.code(1, term + at);
+            assert_eq!(word(&of, 1, 1), code(0) | code(1) << 16 | code(2) << 8 | code(3) << 24);
+        }
+        // In the third product, terms that lie together and those that don't are others.
+        for (block, term) in [(32, 64 + 32 + 4), (64, 64 + 16 + 8)] {
+            let of = weights(8, block, None).unwrap();
+            let code = |at: usize| of.code(1, term + at);
+            assert_eq!(word(&of, 3, 0), code(0) | code(1) << 8);
+            assert_eq!(word(&of, 3, 1), code(2) | code(3) << 8);
+        }
     }
 
     #[test]
-    fn lists_are_block_by_block() {
-        let bytes = weights(8, Some(7.0)).unwrap().packed().unwrap();
-        let [scales, zeros] = weights(8, Some(7.0)).unwrap().starts();
-        let half = |at: usize| u16::from_le_bytes([bytes[scales + 2 * at], bytes[scales + 2 * at + 1]]);
-        // Column 1 is that of the second row of lanes.
-        assert_eq!([0, 1, 2, TILE, TILE + 2].map(half), [0x3800, 0, 0x4000, 0x3400, 0x3c00]);
-        assert_eq!([0, 1, 2, TILE + 2].map(|at| bytes[zeros + at]), [7, 0, 7, 7]);
+    fn each_group_of_a_piece_has_scales_and_zero_points() {
+        let of = weights(8, 32, Some(7.0)).unwrap();
+        assert_eq!((of.groups(), of.words()), (4, [512, 2]));
+        assert_eq!(of.piece_bytes(), 2048 + 4 * ROWS * 8);
+        let said = |group: usize, row: usize, word: usize| of.said_at((group * ROWS + row) * 2 + word, [0, 0]);
+        let half = |number: f64| u32::from(f16::from_f64(number).to_bits());
+        // Column 1 is that of the second row of lanes; nothing lies in columns that are not there.
+        assert_eq!([0, 1, 2].map(|row| said(2, row, 0)), [half(2.5), half(6.5), 0]);
+        assert_eq!([0, 1, 2].map(|row| said(2, row, 1)), [7, 7, 0]);
+        let packed = of.packed().unwrap();
+        assert_eq!(packed.bytes().len(), of.piece_bytes());
+        assert_eq!(packed.bytes()[2048..2052], half(0.5).to_le_bytes());
     }
 
     #[test]
     fn zero_points_are_integers_of_as_many_bits() {
-        assert!(weights(4, Some(8.0)).is_some_and(|found| !found.has_zeros()));
-        assert!(weights(4, Some(15.0)).is_some_and(|found| found.has_zeros()));
-        assert!(weights(4, Some(16.0)).is_none() && weights(4, Some(7.5)).is_none());
+        assert!(weights(4, 32, Some(8.0)).is_some_and(|found| !found.has_zeros()));
+        assert!(weights(4, 32, Some(15.0)).is_some_and(|found| found.has_zeros()));
+        assert!(weights(4, 32, Some(16.0)).is_none() && weights(4, 32, Some(7.5)).is_none());
     }
 }

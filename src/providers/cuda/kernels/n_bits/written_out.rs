@@ -1,17 +1,19 @@
 //! Weights of few bits that are written out into the workspace of a call, and products with them by cuBLASLt.
 
-use super::pack::OnDevice;
-use super::{Block, NBits, SOURCE};
+use super::{NBits, SOURCE};
+use crate::device::Memory;
 use crate::error::Result;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Instance, Launcher, Prepared, Request};
 use crate::providers::cuda::compile::{EntryPoint, compiled_then};
+use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::kernels::matmul::library::{Calls, Multiplying, Wanted};
 use crate::providers::cuda::kernels::matmul::problem::Problem;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::library::cublaslt;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// What operands in a workspace lie at multiples of.
 const EVEN: usize = 256;
@@ -79,16 +81,11 @@ impl NBits {
 
     fn source_of_weights(&self) -> String {
         let ty = element(self.dtype).unwrap_or("float");
-        let shape = self.shape(Block {
-            warps: WARPS,
-            eights: 1,
-            tiles: 1,
-        });
         format!(
-            "{SOURCE}extern \"C\" __global__ void __launch_bounds__({}) write_out({ty}* w, {}) {{\n    after_previous();\n    \
-             write_weights(w, Weights<{shape}>{{codes, scales, zeros}}, s);\n}}\n",
+            "{SOURCE}extern \"C\" __global__ void __launch_bounds__({}) write_out({ty}* w, const uint8* weights, const NBits s) {{\n    \
+             after_previous();\n    write_weights<{}>(w, weights, s);\n}}\n",
             WARPS * 32,
-            self.parameters(),
+            self.coding(),
         )
     }
 }
@@ -98,7 +95,7 @@ struct Writing {
     function: EntryPoint,
     grid: Grid,
     numbers: Vec<i32>,
-    weights: OnDevice,
+    weights: Arc<DeviceMemory>,
     /// Of all of them.
     bytes: usize,
 }
@@ -108,7 +105,9 @@ impl Writing {
     fn launch(&self, to: *mut u8, stream: *mut c_void) -> Result<()> {
         let mut arguments = Arguments::default();
         arguments.address(to);
-        self.weights.pass(&mut arguments).fields(&self.numbers);
+        arguments
+            .address(self.weights.address().cast_const())
+            .fields(&self.numbers);
         // SAFETY: these are the parameters that the source declares; whoever calls it has room for all weights.
         unsafe { self.function.launch(self.grid, &arguments, stream) }
     }

@@ -140,8 +140,8 @@ impl Epilogue {
         let Some(linear) = of.linear.as_ref().filter(usable) else {
             return Self {
                 ty: "Each".into(),
-                made: format!("Each{{{}}}", plain::tail(of)),
-                parameters: plain::declared(of),
+                made: format!("Each{{{}}}", plain::tail(of, "")),
+                parameters: plain::declared(of, ""),
                 numbers: plain::numbers(of),
                 times: None,
             };

@@ -11,6 +11,7 @@ mod rows;
 mod shapes;
 mod stem;
 mod tiled;
+mod together;
 
 use super::conv::geometry::Geometry;
 use super::matmul::behind::Behind;
@@ -32,7 +33,7 @@ use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
 use crate::providers::cuda::kernels::spare::get_or_try_init;
-use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
+use crate::providers::cuda::library::cudnn::Convolution;
 use constants::{Constants, Lie};
 use image::Image;
 use linear::Linear;
@@ -56,38 +57,67 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    let axis = match scope.op() {
-        "Conv" => 1,
-        "MatMul" => scope.output_type(0).rank().saturating_sub(1),
-        _ => return Ok(vec![]),
-    };
-    if scope.output_type(0).dtype != DType::Float32 {
-        return Ok(vec![]);
-    }
-    let Some(found) = Found::of(scope) else {
-        return Ok(vec![]);
-    };
-    if let Some(why) = found.refused(gpu) {
-        return Err(Why::new(why));
-    }
-    let epilogues = follow::epilogues_of_8_bits(scope, axis).into_iter();
-    let bare = Arc::new(found.constants()?);
-    let added = match found.added(scope, axis) {
-        Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
-        None => None,
-    };
-    let image = Image::of(scope.network, &found).filter(|_| found.tokens.is_none());
-    let candidates = |epilogue: Epilogue| {
-        let layers: Vec<LayerId> = epilogue.layers().collect();
-        let (product, constants, add) = match &added {
-            Some((add, constants, with)) if layers.contains(add) => (with, constants, Some(*add)),
-            _ => (&found, &bare, None),
+    let alone = Single::all(scope, gpu)?;
+    let together = together::offer(scope, gpu);
+    Ok(together
+        .into_iter()
+        .chain(alone.into_iter().map(Single::candidate))
+        .collect())
+}
+
+/// A kernel for one product, and what it is for.
+struct Single {
+    kernel: Quantized,
+    layers: Vec<LayerId>,
+    inputs: Vec<TensorId>,
+    outputs: Vec<TensorId>,
+}
+
+impl Single {
+    /// Those for the scope's product.
+    fn all(scope: &Scope, gpu: &Arc<Gpu>) -> std::result::Result<Vec<Self>, Why> {
+        let axis = match scope.op() {
+            "Conv" => 1,
+            "MatMul" => scope.output_type(0).rank().saturating_sub(1),
+            _ => return Ok(vec![]),
         };
-        let of = |product: &Found| product.candidate(scope, gpu, constants, axis, add, &layers);
-        let quantizing = image.clone().and_then(|image| of(&product.quantizing(image)));
-        quantizing.into_iter().chain(of(product))
-    };
-    Ok(epilogues.flat_map(candidates).collect())
+        if scope.output_type(0).dtype != DType::Float32 {
+            return Ok(vec![]);
+        }
+        let Some(found) = Found::of(scope) else {
+            return Ok(vec![]);
+        };
+        if let Some(why) = found.refused(gpu) {
+            return Err(Why::new(why));
+        }
+        let epilogues = follow::epilogues_of_8_bits(scope, axis).into_iter();
+        let bare = Arc::new(found.constants()?);
+        let added = match found.added(scope, axis) {
+            Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
+            None => None,
+        };
+        let image = Image::of(scope.network, &found).filter(|_| found.tokens.is_none());
+        let of_epilogue = |epilogue: Epilogue| {
+            let layers: Vec<LayerId> = epilogue.layers().collect();
+            let (product, constants, add) = match &added {
+                Some((add, constants, with)) if layers.contains(add) => (with, constants, Some(*add)),
+                _ => (&found, &bare, None),
+            };
+            let of = |product: &Found| product.single(scope, gpu, constants, axis, add, &layers);
+            let quantizing = image.clone().and_then(|image| of(&product.quantizing(image)));
+            quantizing.into_iter().chain(of(product))
+        };
+        Ok(epilogues.flat_map(of_epilogue).collect())
+    }
+
+    fn candidate(self) -> Candidate {
+        Candidate {
+            kernel: Arc::new(self.kernel),
+            layers: self.layers,
+            inputs: self.inputs,
+            outputs: self.outputs,
+        }
+    }
 }
 
 /// A product between Dequantize layers.
@@ -203,7 +233,7 @@ impl Found {
     }
 
     /// With these layers behind it, one of which may be the Add of its bias.
-    fn candidate(
+    fn single(
         &self,
         scope: &Scope,
         gpu: &Arc<Gpu>,
@@ -211,7 +241,7 @@ impl Found {
         axis: usize,
         add: Option<LayerId>,
         layers: &[LayerId],
-    ) -> Option<Candidate> {
+    ) -> Option<Single> {
         let network = scope.network;
         let sums = network[add.unwrap_or(scope.layer)].outputs[0];
         let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
@@ -246,8 +276,8 @@ impl Found {
             lists: OnceLock::new(),
             gpu: gpu.clone(),
         };
-        Some(Candidate {
-            kernel: Arc::new(kernel),
+        Some(Single {
+            kernel,
             layers: quantizing
                 .iter()
                 .copied()
@@ -392,29 +422,8 @@ impl Quantized {
                     None,
                 )
             }
-            Operation::MatMul(_) => Ok(matrices(x, y)),
+            Operation::MatMul(_) => Ok(rows::matrices(x, y)),
         }
-    }
-}
-
-/// Rows as pixels of an image that is one row high.
-fn matrices(x: &Operand, y: &Operand) -> Convolution {
-    let [terms, columns] = [x, y].map(|operand| operand.shape.last().copied().unwrap_or(0) as i64);
-    let rows = y.elements() as i64 / columns.max(1);
-    Convolution {
-        dtype: y.dtype,
-        tf32: false,
-        transposed: false,
-        x: Tensor::dense(vec![1, terms, 1, rows]),
-        w: Tensor::dense(vec![columns, terms, 1, 1]),
-        y: Tensor::dense(vec![1, columns, 1, rows]),
-        strides: vec![1; 2],
-        dilations: vec![1; 2],
-        begin: vec![0; 2],
-        end: vec![0; 2],
-        bias: false,
-        residual: None,
-        activation: None,
     }
 }
 
@@ -475,7 +484,7 @@ impl Kernel for Quantized {
         let way = Way::of(&request.form.tactic)?;
         let made = match way {
             Way::ImplicitGemm(number) => implicit_gemm::prepared(self, &c, number as usize),
-            Way::Rows(number) => rows::prepared(self, &c, number as usize),
+            Way::Rows(number) => rows::prepared(&[self], &c, number as usize),
             Way::Tile(number) => tiled::prepared(self, &c, number as usize),
             Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),
             Way::Stem => Some(stem::prepared(self, &c)),

@@ -19,17 +19,17 @@ const SOURCE: &str = include_str!("../../../../../kernels/quantized_conv.cu");
 /// Threads of a block.
 pub const THREADS: u32 = 128;
 
-/// The parameters of an entry point for what follows a product: its operands, and its numbers.
-pub fn declared(of: &Quantized) -> String {
+/// The parameters of an entry point for what follows a product: its operands, and its numbers. Their names end so.
+pub fn declared(of: &Quantized, end: &str) -> String {
     let operands = 1..=of.behind.operands.len();
-    let operands: String = operands.map(|number| format!(", const X{number}* x{number}")).collect();
-    let others: String = others(of).map(|number| format!(", Z{number}* z{number}")).collect();
-    let numbers = if of.behind.numbers.is_empty() {
-        ""
-    } else {
-        ", const Numbers n"
-    };
-    operands + &others + numbers
+    let operands: String = operands
+        .map(|number| format!(", const X{number}* x{number}{end}"))
+        .collect();
+    let others: String = others(of)
+        .map(|number| format!(", Z{number}* z{number}{end}"))
+        .collect();
+    let numbers = (!of.behind.numbers.is_empty()).then(|| format!(", const Numbers n{end}"));
+    operands + &others + &numbers.unwrap_or_default()
 }
 
 /// The numbers of what it stores beside the result.
@@ -38,10 +38,10 @@ fn others(of: &Quantized) -> impl Iterator<Item = usize> {
 }
 
 /// What follows, made of these parameters.
-pub fn tail(of: &Quantized) -> String {
-    let operands = (1..=of.behind.operands.len()).map(|number| format!("x{number}"));
-    let numbers = (!of.behind.numbers.is_empty()).then(|| "n".to_string());
-    let others = others(of).map(|number| format!("z{number}"));
+pub fn tail(of: &Quantized, end: &str) -> String {
+    let operands = (1..=of.behind.operands.len()).map(|number| format!("x{number}{end}"));
+    let numbers = (!of.behind.numbers.is_empty()).then(|| format!("n{end}"));
+    let others = others(of).map(|number| format!("z{number}{end}"));
     format!(
         "Tail{{{}}}",
         operands.chain(others).chain(numbers).collect::<Vec<_>>().join(", ")
@@ -139,7 +139,7 @@ impl Plain {
         } else {
             ("convolve", 1)
         };
-        let (x, w, declared, tail) = (from(of), by(of), declared(of), tail(of));
+        let (x, w, declared, tail) = (from(of), by(of), declared(of, ""), tail(of, ""));
         let source = format!(
             "{QUANTIZED}{}{SOURCE}\nextern \"C\" __global__ void plain_product_of_8_bits(Y0* y, const {x}* x, const {w}* w, \
              const float* scales{declared}, const Window s, const int64 pitch, const int64 items) {{\n    \

@@ -6,15 +6,18 @@ use super::plain;
 use super::tiled::in_pairs;
 use crate::error::Result;
 use crate::network::dtype::DType;
+use crate::plan::layout::Operand;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Boxes, Grid};
 use crate::providers::cuda::kernels::conv::tiled::problem;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::matmul::problem::Problem;
-use crate::providers::cuda::kernels::matmul::warpgroup::{self, DEPTH, FEWEST_ROWS, Shape, THREADS, ranked};
+use crate::providers::cuda::kernels::matmul::warpgroup::{
+    self, DEPTH, FEWEST_ROWS, Shape, THREADS, choice, many, ranked,
+};
 use crate::providers::cuda::kernels::spare::Spare;
-use crate::providers::cuda::library::cudnn::Convolution;
+use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 
 /// Pairs of 8 bits.
 pub const PAIRS: &str = include_str!("../../../../../kernels/pairs.cuh");
@@ -30,20 +33,41 @@ fn rows(c: &Convolution) -> Option<Problem> {
         .then(|| Problem::new([false, true], &[rows, found.channels], &[found.results, found.channels]))
 }
 
-fn source(of: &Quantized, shape: &Shape) -> String {
-    let (pair, declared, tail) = (plain::pair(of), plain::declared(of), plain::tail(of));
-    let starts = of.scheme.zero != 0;
+/// The kernel of products of one left operand, of which there are several only where each gives one result.
+fn source(products: &[&Quantized], shape: &Shape) -> String {
+    let of = products[0];
+    let pair = plain::pair(of);
+    let scaled = format!("Scaled<{}>", of.scheme.zero != 0);
+    let all = |each: &dyn Fn(usize) -> String| (0..products.len()).map(each).collect::<String>();
+    let choice = |each: &dyn Fn(usize) -> String| choice(products.len(), each);
+    let number = |product: usize| {
+        if product > 0 {
+            format!("_{product}")
+        } else {
+            String::new()
+        }
+    };
+    let results = all(&|product| format!("Y0* y{product}, "));
+    let lists = all(&|product| format!("const float* scales{product}, "));
+    let declared = all(&|product| plain::declared(of, &number(product)));
+    let maps = all(&|product| format!(", const __grid_constant__ TensorMap right{product}"));
+    let tail = |product: usize| {
+        let tail = plain::tail(of, &number(product));
+        format!("{scaled}({tail}, Channels{{scales{product}, (int32)pitch}})")
+    };
     format!(
-        "{}{PAIRS}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) rows_of_8_bits(Y0* y, \
-         const float* scales{declared}, const Share s, const int64 pitch, const __grid_constant__ TensorMap left, \
-         const __grid_constant__ TensorMap right) {{\n    \
-         const auto result = [&](int32) {{ return y; }};\n    \
-         const auto rights = [&](int32) {{ return &right; }};\n    \
-         const auto tails = [&](int32) {{ return Scaled<{starts}>({tail}, Channels{{scales, (int32)pitch}}); }};\n    \
-         warpgroups<{}, true, {pair}, SumOf<{pair}>::type, Y0, Scaled<{starts}>>(result, &left, rights, tails, s);\n}}\n",
+        "{}{PAIRS}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) rows_of_8_bits({results}{lists}const Share s, \
+         const int64 pitch, const __grid_constant__ TensorMap left{maps}{declared}) {{\n    \
+         const auto result = [&](int32 product) {{ return {}; }};\n    \
+         const auto rights = [&](int32 product) {{ return {}; }};\n    \
+         const auto tails = [&](int32 product) {{ return {}; }};\n    \
+         warpgroups<{}, true, {pair}, SumOf<{pair}>::type, Y0, {scaled}>(result, &left, rights, tails, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
+        choice(&|product| format!("y{product}")),
+        choice(&|product| format!("&right{product}")),
+        choice(&tail),
         shape.text(true, of.behind.width),
     )
 }
@@ -59,56 +83,126 @@ fn boxes(rows: usize, pairs: usize, step: usize, lines: usize) -> Boxes {
     }
 }
 
-/// The kernel in the `number`th of the shapes that look best, if it multiplies so.
-pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result<Prepared>> {
-    let problem = rows(c)?;
+/// Rows as pixels of an image that is one row high.
+pub fn matrices(x: &Operand, y: &Operand) -> Convolution {
+    let [terms, columns] = [x, y].map(|operand| operand.shape.last().copied().unwrap_or(0) as i64);
+    let rows = y.elements() as i64 / columns.max(1);
+    Convolution {
+        dtype: y.dtype,
+        tf32: false,
+        transposed: false,
+        x: Tensor::dense(vec![1, terms, 1, rows]),
+        w: Tensor::dense(vec![columns, terms, 1, 1]),
+        y: Tensor::dense(vec![1, columns, 1, rows]),
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        begin: vec![0; 2],
+        end: vec![0; 2],
+        bias: false,
+        residual: None,
+        activation: None,
+    }
+}
+
+/// The kernel of products of one left operand in the `number`th of the shapes that look best, if it multiplies so.
+pub fn prepared(products: &[&Quantized], c: &Convolution, number: usize) -> Option<Result<Prepared>> {
+    let (problem, of, count) = (rows(c)?, products[0], products.len());
     let processors = of.gpu.device.multiprocessors as usize;
-    let shape = ranked(&problem, 1, processors)[number];
+    let shape = ranked(&problem, count, processors)[number];
     let make = || {
         let bytes = shape.shared_bytes(of.behind.width);
-        let function = of.gpu.compiler.entry(&source(of, &shape), "rows_of_8_bits", bytes);
-        let blocks = shape.tiles(&problem, 1).min(processors);
-        let share = [problem.m, problem.n, problem.k, 1, 0, 0, 1].map(|word| word as i64);
+        let function = of
+            .gpu
+            .compiler
+            .entry(&source(products, &shape), "rows_of_8_bits", bytes);
+        let blocks = shape.tiles(&problem, count).min(processors);
+        let share = [problem.m, problem.n, problem.k, 1, 0, 0, count].map(|word| word as i64);
         let (from, pitch) = (c.x.step() as usize, of.constants.pitch);
+        let each = products.iter().map(|of| {
+            Ok(Product {
+                operands: of.behind.operands.len(),
+                numbers: plain::numbers(of),
+                constants: of.constants.on(&of.gpu.device)?,
+                spare: plain::spare(of, c)?,
+            })
+        });
         let launcher = OnRows {
             function: function.clone(),
             grid: Grid::over(blocks * THREADS as usize, THREADS)?,
             share: fields(share.into_iter().chain([c.y.step()]))?,
-            numbers: plain::numbers(of),
             left: boxes(problem.m, problem.k, from, shape.rows()),
             right: boxes(problem.n, problem.k, pitch, shape.columns),
-            constants: of.constants.on(&of.gpu.device)?,
-            spare: plain::spare(of, c)?,
+            products: each.collect::<Result<_>>()?,
         };
-        Ok(compiled([function], Instance::new(shape.describe(""), launcher)))
+        Ok(compiled(
+            [function],
+            Instance::new(shape.describe(&many(count)), launcher),
+        ))
     };
     Some(make())
+}
+
+/// What a product reads besides the left operand, and what runs it by itself.
+struct Product {
+    operands: usize,
+    numbers: Vec<i32>,
+    constants: OnDevice,
+    spare: Spare,
 }
 
 struct OnRows {
     function: EntryPoint,
     grid: Grid,
     share: Vec<i32>,
-    numbers: Vec<i32>,
     left: Boxes,
     right: Boxes,
-    constants: OnDevice,
-    spare: Spare,
+    products: Vec<Product>,
+}
+
+impl OnRows {
+    /// The inputs of each product, and its results.
+    fn parts<'a>(&self, call: &Call<'a>) -> Vec<(Vec<*const u8>, &'a [*mut u8])> {
+        let (mut inputs, mut outputs) = (&call.inputs[1..], call.outputs);
+        let count = outputs.len() / self.products.len();
+        let part = |product: &Product| {
+            let (own, given);
+            (own, inputs) = inputs.split_at(product.operands);
+            (given, outputs) = outputs.split_at(count);
+            ([&call.inputs[..1], own].concat(), given)
+        };
+        self.products.iter().map(part).collect()
+    }
 }
 
 impl Launcher for OnRows {
     fn launch(&mut self, call: &Call) -> Result<()> {
+        let parts = self.parts(call);
+        let calls = parts.iter().map(|(inputs, outputs)| Call {
+            inputs,
+            outputs,
+            ..*call
+        });
         // A slice may begin anywhere, and where is not known any sooner.
         if !call.inputs[0].addr().is_multiple_of(Boxes::EVEN) {
-            return self.spare.launch(call);
+            return calls
+                .zip(&mut self.products)
+                .try_for_each(|(call, product)| product.spare.launch(&call));
         }
         let device = self.function.device();
+        let constants = || self.products.iter().map(|product| &product.constants);
         let mut arguments = Arguments::default();
-        arguments.address(call.outputs[0]).address(self.constants.lists());
-        plain::pass(&mut arguments, call, &self.numbers);
-        arguments.fields(&self.share).number(self.constants.listed());
+        parts.iter().for_each(|(_, outputs)| _ = arguments.address(outputs[0]));
+        constants().for_each(|of| _ = arguments.address(of.lists()));
+        arguments
+            .fields(&self.share)
+            .number(self.products[0].constants.listed());
         arguments.map(&self.left.at(device, call.inputs[0])?);
-        arguments.map(&self.right.at(device, self.constants.weights())?);
+        for of in constants() {
+            arguments.map(&self.right.at(device, of.weights())?);
+        }
+        for (call, product) in calls.zip(&self.products) {
+            plain::pass(&mut arguments, &call, &product.numbers);
+        }
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }

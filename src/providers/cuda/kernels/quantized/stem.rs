@@ -26,7 +26,12 @@ pub fn fits(geometry: &Geometry, terms: usize) -> bool {
 }
 
 fn source(of: &Quantized, c: &Convolution, share: &Share) -> String {
-    let (code, w, declared, tail) = (plain::from(of), plain::by(of), plain::declared(of), plain::tail(of));
+    let (code, w, declared, tail) = (
+        plain::from(of),
+        plain::by(of),
+        plain::declared(of, ""),
+        plain::tail(of, ""),
+    );
     let (x, beyond, reader) = match of.image.and_then(element) {
         // Zero is what the zero point stands for.
         Some(x) => (x, format!("{x}{{}}"), format!("AsCodes<float16, {code}>{{codes}}")),

@@ -90,7 +90,7 @@ impl Plan {
     fn source(&self, of: &Quantized) -> String {
         let groups = self.tile.groups;
         let pair = plain::pair(of);
-        let (declared, tail) = (plain::declared(of), plain::tail(of));
+        let (declared, tail) = (plain::declared(of, ""), plain::tail(of, ""));
         format!(
             "{}{}{PARTS}{}{}{SOURCE}\nextern \"C\" __global__ void {} product_of_8_bits(Y0* y, const {pair}* x, const {pair}* w, \
              const float* scales{declared}, const Shape s, const int64 pitch, const int64 outside) {{\n    \
