@@ -494,6 +494,17 @@ def products_of_8_bits() -> list[str]:
 
 
 @leaves_nothing
+def products_of_8_bits_at_once() -> set[str]:
+    """The kernels that multiply one tensor of 8 bits with several matrices, in every form."""
+    found = set()
+    ends = ("projections_uint8z121_quantize", "projections_float8_e4m3fnz0_16")
+    for chain in (chain for chain in QUANTIZED + FLOATS_OF_8_BITS if chain.name.endswith(ends)):
+        outcomes = _native.run_every_form(chain.network("float32"), "cuda", chain.feeds("float32"))
+        found |= {str(outcome["kernel"]) for outcome in outcomes if "at once" in (outcome["implementation"] or "")}
+    return found
+
+
+@leaves_nothing
 def of_tokens() -> set[str]:
     """The kernels for two products of rows with a scale for each."""
     rng = np.random.default_rng(0)

@@ -160,12 +160,15 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
         kernels = process.run(jobs.products_of_8_bits)
         kernels_of_fp8, shares = process.run(jobs.calibrated, "fp8")
         of_tokens = process.run(jobs.of_tokens)
+        at_once = process.run(jobs.products_of_8_bits_at_once)
         assert "Histogram" in process.run(jobs.histogram)
         assert ("cuda", "MatMulNBits") in process.run(jobs.alone, jobs.packed)
         in_int8 = [process.run(jobs.calibrated, precision)[0] for precision in ("int8", "int8+fp16")]
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
     assert {"DynamicQuantizePerToken", "int8 MatMul+Relu"} <= of_tokens
+    quantizing, casting = ("int8 MatMul+Add+QuantizeLinear", "fp8 MatMul+Cast")
+    assert at_once == ({"+".join([quantizing] * 3), "+".join([casting] * 3)} if capability == 90 else set())
     # The precision brings a Cast between Dequantize and the mean, or none.
     assert all({"int8 QuantizeLinear+Conv+Relu+QuantizeLinear", "int8 ReduceMean"} <= kernels for kernels in in_int8)
     # Ada and later GPUs multiply floats of 8 bits; a product adds its bias itself.
@@ -185,7 +188,7 @@ def test_rows_that_products_bring_together_compile(libraries: Path, tmp_path: Pa
     ) as process:
         kernels = process.run(jobs.rows_of_products)
     assert {"MatMul+Add+Add+LayerNormalization+Silu", "MatMul+RMSNormalization", "MatMul+Add+ReduceMin"} <= kernels
-    # No plan takes them, and a GPU runs them all in test_every_form.py: what the language allows is not compiled further.
+    # No plan takes them, and test_every_form.py runs them all on a GPU: what the language allows is enough here.
     assert_compile(nvrtc, tmp_path, 50, None, b"--fdevice-syntax-only")
 
 

@@ -201,7 +201,8 @@ static FAMILIES: &[Family] = &[
 
 /// See [`crate::plan::Provider::unplanned`].
 pub fn unplanned(scope: &Scope, gpu: &Arc<Gpu>) -> Vec<Candidate> {
-    matmul::rows::offer(scope, gpu)
+    let rows = matmul::rows::offer(scope, gpu).into_iter();
+    rows.chain(quantized::together::offer(scope, gpu)).collect()
 }
 
 /// Everything that the families offer for a layer; the last one runs it alone.

@@ -23,7 +23,7 @@ pub const IN_TURN: &str = "in turn";
 /// The scope's product with others that read the same and have the same shapes, if it is the first of them.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     let dtype = scope.output_type(0).dtype;
-    let products = siblings(scope, |right| scope.network[right].constant().is_some());
+    let products = products_of_floats(scope);
     if !own::has_tensor_cores(&gpu.device, dtype) || products.len() < 2 {
         return None;
     }
@@ -44,31 +44,38 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, ways, gpu))
 }
 
-/// Products with what is constant of what the scope's product reads, of its shapes; none where it is not the first that is run
-/// together. None of them reads what another gives.
-pub fn siblings(scope: &Scope, is_constant: impl Fn(TensorId) -> bool) -> Vec<LayerId> {
+/// Of these products those with constants that have the left operand and the shapes of the scope's; none where that is not the first
+/// that is run together. `left` says what a product reads, where its right operand is a constant. None of them reads what another gives.
+pub fn siblings(scope: &Scope, mut products: Vec<LayerId>, left: impl Fn(LayerId) -> Option<TensorId>) -> Vec<LayerId> {
     let network = scope.network;
     let own = scope.layer();
-    let held = |layer: LayerId| {
-        let &[Some(left), Some(right)] = network[layer].inputs.as_slice() else {
-            return None;
-        };
-        is_constant(right).then(|| (left, &network[right].ty.shape))
-    };
+    let held = |layer: LayerId| Some((left(layer)?, &network[network[layer].inputs[1]?].ty.shape));
     let Some(wanted) = held(scope.layer) else { return vec![] };
     let flags = |layer: LayerId| ["transA", "transB"].map(|name| network[layer].attrs.flag(name));
-    let alike = |&layer: &LayerId| {
+    products.retain(|&layer| {
         network[layer].op.name == own.op.name && held(layer) == Some(wanted) && flags(layer) == flags(scope.layer)
-    };
-    let mut found: Vec<LayerId> = network[wanted.0].users.iter().copied().filter(alike).collect();
-    if found.len() < 2 {
+    });
+    if products.len() < 2 {
         return vec![];
     }
     let positions = scope.positions();
-    found.sort_by_key(|layer| positions[layer]);
-    found.dedup();
-    let starts = found.chunks(MOST).find(|chunk| chunk[0] == scope.layer);
+    products.sort_by_key(|layer| positions[layer]);
+    products.dedup();
+    let starts = products.chunks(MOST).find(|chunk| chunk[0] == scope.layer);
     starts.map(<[_]>::to_vec).unwrap_or_default()
+}
+
+/// Those of floats.
+fn products_of_floats(scope: &Scope) -> Vec<LayerId> {
+    let network = scope.network;
+    let left = |layer: LayerId| {
+        let &[Some(left), Some(right)] = network[layer].inputs.as_slice() else {
+            return None;
+        };
+        network[right].constant().map(|_| left)
+    };
+    let Some(read) = left(scope.layer) else { return vec![] };
+    siblings(scope, network[read].users.clone(), left)
 }
 
 /// What follows each product, the most that is written alike for all of them and reads nothing but constants.
@@ -387,7 +394,7 @@ mod tests {
             layer,
             orders: &orders,
         };
-        let products = siblings(&scope, |right| network[right].constant().is_some());
+        let products = products_of_floats(&scope);
         let behind = alike(&scope, &products).map(|found| found.iter().map(|epilogue| epilogue.steps.len()).sum());
         (products, behind)
     }

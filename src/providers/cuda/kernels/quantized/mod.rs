@@ -11,7 +11,7 @@ mod rows;
 mod shapes;
 mod stem;
 mod tiled;
-mod together;
+pub mod together;
 
 use super::conv::geometry::Geometry;
 use super::matmul::behind::Behind;
@@ -57,12 +57,8 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    let alone = Single::all(scope, gpu)?;
-    let together = together::offer(scope, gpu);
-    Ok(together
-        .into_iter()
-        .chain(alone.into_iter().map(Single::candidate))
-        .collect())
+    let singles = Single::all(scope, gpu)?.into_iter();
+    Ok(singles.map(Single::candidate).collect())
 }
 
 /// A kernel for one product, and what it is for.

@@ -1,13 +1,14 @@
 //! Products of one tensor of 8 bits with as many constants (queries, keys and values), as one launch of warpgroups, or one after another
 //! where that is faster.
 
-use super::{Found, Quantized, Single, rows};
+use super::{Quantized, Single, rows};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic, Tier};
+use crate::providers::common::quantized::Dequantized;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::matmul::together::{IN_TURN, in_turn, siblings};
@@ -24,20 +25,37 @@ tactics! {
 
 /// The scope's product with others that read the same and have the same shapes, if it is the first of them.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
-    let network = scope.network;
-    if scope.op() != "MatMul" || Found::of(scope)?.tokens.is_some() {
-        return None;
-    }
-    let products = siblings(scope, |right| network.producer(right).is_some());
+    let products = products_of_8_bits(scope);
     if products.len() < 2 {
         return None;
     }
     let of = |&layer: &LayerId| {
         let found = Single::all(&Scope { layer, ..*scope }, gpu).ok()?.into_iter();
-        Some(found.filter(|single| is_held(network, single)).collect())
+        Some(found.filter(|single| is_held(scope.network, single)).collect())
     };
     let all: Vec<Vec<Single>> = products.iter().map(of).collect::<Option<_>>()?;
-    alike(all).map(Together::candidate)
+    let singles = alike(all)?;
+    let scheme = singles[0].kernel.scheme;
+    let is_same = |single: &Single| single.kernel.scheme == scheme;
+    singles.iter().all(is_same).then(|| Together::candidate(singles))
+}
+
+/// Products of the tensor of 8 bits that the scope's reads, each of which may have a Dequantize layer of its own in front.
+fn products_of_8_bits(scope: &Scope) -> Vec<LayerId> {
+    let network = scope.network;
+    let left = |layer: LayerId| {
+        let &[Some(left), Some(right)] = network[layer].inputs.as_slice() else {
+            return None;
+        };
+        network.producer(right)?;
+        Dequantized::of(network, left).map(|left| left.tensor)
+    };
+    let Some(read) = left(scope.layer).filter(|_| scope.op() == "MatMul") else {
+        return vec![];
+    };
+    let results = network[read].users.iter().flat_map(|&user| &network[user].outputs);
+    let products = results.flat_map(|&result| network[result].users.iter().copied());
+    siblings(scope, products.collect(), left)
 }
 
 /// Whether rows are multiplied, and what follows gives one result and reads nothing but constants.
