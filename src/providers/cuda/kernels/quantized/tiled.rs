@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn pairs_are_half_as_many_and_lie_half_as_far() {
-        let mut c = super::super::matrices(
+        let mut c = super::super::rows::matrices(
             &crate::plan::layout::Operand::dense(DType::Int8, vec![6, 64], crate::plan::layout::Layout::Plain),
             &crate::plan::layout::Operand::dense(DType::Int8, vec![6, 24], crate::plan::layout::Layout::Plain),
         );
