@@ -24,6 +24,7 @@ mod reshape;
 mod resize;
 mod rows;
 mod sampled;
+mod singles;
 mod spare;
 mod strided;
 mod tail;

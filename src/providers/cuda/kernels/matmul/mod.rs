@@ -18,15 +18,16 @@ pub use bare::Bare;
 
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
+use crate::network::TensorId;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand, name};
 use crate::providers::common::scope::Scope;
+use crate::providers::cuda::kernels::singles::Single;
 use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cublaslt::{self, CHOICES};
 use behind::Behind;
@@ -51,26 +52,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     Ok(found)
 }
 
-/// A kernel for one product, and what it is for.
-struct Single {
-    kernel: MatMul,
-    layers: Vec<LayerId>,
-    inputs: Vec<TensorId>,
-    outputs: Vec<TensorId>,
-}
-
-impl Single {
-    fn candidate(self) -> Candidate {
-        Candidate {
-            kernel: Arc::new(self.kernel),
-            layers: self.layers,
-            inputs: self.inputs,
-            outputs: self.outputs,
-        }
-    }
-}
-
-fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc<Gpu>) -> Single {
+fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc<Gpu>) -> Single<MatMul> {
     let network = scope.network;
     let behind = Behind::new(network, epilogue);
     let steps = Steps::new(network, epilogue);

@@ -4,21 +4,20 @@
 use super::behind::Behind;
 use super::problem::Problem;
 use super::warpgroup::Grouped;
-use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
+use super::{MatMul, Way, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic, Tier};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::epilogue::{Epilogue, Operand};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::Gpu;
+use crate::providers::cuda::kernels::singles::{IN_TURN, Single, Singles};
 use std::sync::Arc;
 
 /// So many products are one launch: queries, keys and values.
 const MOST: usize = 3;
-/// How tactics of products one after another are called, around that of each.
-pub const IN_TURN: &str = "in turn";
 
 /// The scope's product with others that read the same and have the same shapes, if it is the first of them.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
@@ -149,19 +148,18 @@ impl Manner {
 }
 
 struct Together {
-    /// The kernel of each product, and which inputs it reads.
-    singles: Vec<(MatMul, Vec<usize>)>,
+    singles: Singles<MatMul>,
     inputs: usize,
     ways: Ways,
     gpu: Arc<Gpu>,
 }
 
 impl Together {
-    fn candidate(singles: Vec<Single>, ways: Ways, gpu: &Arc<Gpu>) -> Candidate {
+    fn candidate(singles: Vec<Single<MatMul>>, ways: Ways, gpu: &Arc<Gpu>) -> Candidate {
         let mut inputs = singles[0].inputs[..1].to_vec();
         let mut slots = vec![vec![0]; singles.len()];
         // As `Written` declares them: right operands, those of each tail, and what the code does not read.
-        let parts = |single: &Single| {
+        let parts = |single: &Single<MatMul>| {
             [
                 1..2,
                 2..2 + single.kernel.read,
@@ -182,7 +180,7 @@ impl Together {
         let outputs = singles.iter().flat_map(|single| single.outputs.clone()).collect();
         let kernels = singles.into_iter().map(|single| single.kernel);
         let kernel = Self {
-            singles: kernels.zip(slots).collect(),
+            singles: Singles(kernels.zip(slots).collect()),
             inputs: inputs.len(),
             ways,
             gpu: gpu.clone(),
@@ -196,17 +194,17 @@ impl Together {
     }
 
     fn written(&self) -> own::Written {
-        let kernels = || self.singles.iter().map(|(kernel, _)| kernel);
+        let kernels = || self.singles.kernels();
         own::Written {
-            products: self.singles.len(),
+            products: self.singles.0.len(),
             unused: kernels().map(|kernel| kernel.unused).sum(),
-            ..self.singles[0].0.written()
+            ..self.singles.first().written()
         }
     }
 
     /// Whether the products are so small at these shapes that tiles for all of them at once pay.
     fn leaves_processors_idle(&self, problem: &Problem) -> bool {
-        is_small(problem, self.singles.len(), self.gpu.device.multiprocessors as usize)
+        is_small(problem, self.singles.0.len(), self.gpu.device.multiprocessors as usize)
     }
 
     fn at_once(&self, problem: &Problem, manner: Manner) -> Result<Prepared> {
@@ -214,69 +212,21 @@ impl Together {
         match manner {
             Manner::Tile(tile) => Ok(own::tensor(&self.gpu, problem, &written, tile)?.into()),
             Manner::Group(shape) => {
-                let dtype = self.singles[0].0.dtype;
+                let dtype = self.singles.first().dtype;
                 Grouped::new(&self.gpu, dtype, problem, &written, shape).map(Grouped::prepared)
             }
             Manner::InTurn(_) => Err(Error::internal("products one after another are not one kernel")),
         }
     }
-
-    /// Each in this tactic.
-    fn in_turn(&self, request: &Request, tactic: &Tactic) -> Result<Prepared> {
-        let parts = self
-            .singles
-            .iter()
-            .map(|(kernel, slots)| (kernel as &dyn Kernel, slots));
-        in_turn(parts, request, tactic)
-    }
-}
-
-/// Kernels of one result, each with the inputs that it reads, one after another in this tactic.
-///
-/// # Errors
-/// If one of them can't be prepared.
-pub fn in_turn<'a>(
-    kernels: impl Iterator<Item = (&'a dyn Kernel, &'a Vec<usize>)>,
-    request: &Request,
-    tactic: &Tactic,
-) -> Result<Prepared> {
-    let part = |((kernel, slots), output): ((&dyn Kernel, &Vec<usize>), usize)| {
-        let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
-        let form = Form {
-            tactic: tactic.clone(),
-            inputs: vec![Layout::Plain; inputs.len()],
-            outputs: vec![Layout::Plain],
-        };
-        let prepared = kernel.prepare(&Request {
-            form: &form,
-            inputs: &inputs,
-            outputs: &request.outputs[output..=output],
-            ..*request
-        })?;
-        Ok((prepared, slots.clone()))
-    };
-    let mut parts = kernels.zip(0..).map(part).collect::<Result<Vec<_>>>()?;
-    let reference = parts.iter().any(|(part, _)| part.tier == Tier::Reference);
-    let tier = if reference { Tier::Reference } else { Tier::Specialised };
-    let jobs = parts
-        .iter_mut()
-        .flat_map(|(part, _)| std::mem::take(&mut part.jobs))
-        .collect();
-    let finish = move || {
-        let parts = parts.into_iter().map(|(part, slots)| Ok((part.finish()?, slots)));
-        parts.collect::<Result<_>>().map(|parts| InTurn(parts).instance())
-    };
-    Ok(Prepared::deferred(jobs, finish).with_tier(tier))
 }
 
 impl Kernel for Together {
     fn name(&self) -> String {
-        let names = self.singles.iter().map(|(kernel, _)| kernel.name());
-        names.collect::<Vec<_>>().join("+")
+        self.singles.name()
     }
 
     fn identity(&self) -> String {
-        format!("{} of {}", self.singles.len(), self.singles[0].0.identity())
+        self.singles.identity()
     }
 
     /// Ours for all at once, and what libraries do with each.
@@ -284,9 +234,9 @@ impl Kernel for Together {
         let form = |manner: Manner| Form {
             tactic: manner.tactic(),
             inputs: vec![Layout::Plain; self.inputs],
-            outputs: vec![Layout::Plain; self.singles.len()],
+            outputs: vec![Layout::Plain; self.singles.0.len()],
         };
-        let each = self.singles[0].0.forms().into_iter().map(|form| form.tactic);
+        let each = self.singles.first().forms().into_iter().map(|form| form.tactic);
         let library = each.filter(|tactic| !matches!(Way::of(tactic), Ok(Way::Tile(_) | Way::Group(_))));
         let tiles = if self.ways.tiles { own::TILES } else { 0 };
         let groups = if self.ways.groups { warpgroup::SHAPES } else { 0 };
@@ -295,57 +245,14 @@ impl Kernel for Together {
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
-        let problem = self.singles[0].0.problem(request);
+        let problem = self.singles.first().problem(request);
         let first = || Way::Library(0).tactic();
         match Manner::of(&request.form.tactic)? {
-            Manner::InTurn(tactic) => self.in_turn(request, &tactic),
-            _ if problem.k == 0 => self.in_turn(request, &first()),
-            Manner::Tile(_) if !self.leaves_processors_idle(&problem) => self.in_turn(request, &first()),
+            Manner::InTurn(tactic) => self.singles.in_turn(request, &tactic),
+            _ if problem.k == 0 => self.singles.in_turn(request, &first()),
+            Manner::Tile(_) if !self.leaves_processors_idle(&problem) => self.singles.in_turn(request, &first()),
             manner => self.at_once(&problem, manner),
         }
-    }
-}
-
-/// Products one after another, each with the inputs that it reads.
-struct InTurn(Vec<(Instance, Vec<usize>)>);
-
-impl InTurn {
-    fn instance(self) -> Instance {
-        let first = self.0.first().map_or("", |(instance, _)| &instance.implementation);
-        let how = format!("{first}, {} times", self.0.len());
-        let each = self.0.iter().map(|(instance, _)| instance.workspace);
-        let (workspace, wait_inputs) = (each.max().unwrap_or(0), self.wait_inputs());
-        Instance::new(how, self)
-            .with_workspace(workspace)
-            .with_wait_inputs(wait_inputs)
-    }
-
-    /// The products read the inputs in orders of their own.
-    fn wait_inputs(&self) -> usize {
-        let waited = |input: &usize| {
-            self.0.iter().all(|(instance, slots)| {
-                let read = slots.iter().position(|slot| slot == input);
-                read.is_none_or(|at| at < instance.pdl.wait_inputs)
-            })
-        };
-        let slots = self.0.iter().flat_map(|(_, slots)| slots);
-        let count = slots.max().map_or(0, |last| last + 1);
-        (0..count).take_while(waited).count()
-    }
-}
-
-impl Launcher for InTurn {
-    fn launch(&mut self, call: &Call) -> Result<()> {
-        for ((instance, slots), &output) in self.0.iter_mut().zip(call.outputs) {
-            let inputs: Vec<*const u8> = slots.iter().map(|&slot| call.inputs[slot]).collect();
-            instance.launch(&Call {
-                inputs: &inputs,
-                outputs: &[output],
-                workspace: call.workspace,
-                stream: call.stream,
-            })?;
-        }
-        Ok(())
     }
 }
 

@@ -366,6 +366,7 @@ impl Launcher for OnCodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::providers::cuda::compile::each_entry_waits;
 
     #[test]
@@ -375,11 +376,39 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_as_many_warps_as_there_is_work_and_room_for() {
+    fn rows_have_registers_in_eights() {
         for (rows, tiles) in [(1, 1), (8, 1), (9, 2), (16, 2), (17, 2), (700, 2)] {
             assert_eq!(Block::new(0, rows).tiles, tiles);
             assert_eq!(Block::is_known(1, rows), tiles == 1);
         }
         assert_eq!([9, 17, 33].map(|rows| Block::new(0, rows).eights), [2, 4, 4]);
+    }
+
+    #[test]
+    fn blocks_have_as_many_warps_as_there_is_work_and_room_for() {
+        let weights = |k: usize| {
+            let geometry = Geometry {
+                k,
+                n: 16,
+                bits: 4,
+                block: 128,
+            };
+            let codes = Array::from_bytes(DType::UInt8, vec![8 * k], &vec![0; 8 * k]).unwrap();
+            let scales = Array::from_f64(DType::Float32, vec![k / 8], &vec![0.5; k / 8]).unwrap();
+            Weights::new(geometry, &codes, &scales, None).unwrap()
+        };
+        let fit = |rows, k, parts, shared: usize| {
+            let block = Block::new(0, rows).fit(&weights(k), parts, shared << 10);
+            (block.warps, block.residents)
+        };
+        assert_eq!(
+            [128, 768, 2048, 4096].map(|k| fit(1, k, 1, 227)),
+            [(4, 8), (8, 4), (16, 2), (16, 2)]
+        );
+        // Three parts of floats, and shared memory that is less.
+        assert_eq!(
+            (fit(1, 4096, 2, 227), fit(1, 4096, 1, 99), fit(16, 4096, 1, 99)),
+            ((16, 1), (16, 2), (8, 1))
+        );
     }
 }

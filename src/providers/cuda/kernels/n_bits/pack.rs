@@ -155,14 +155,10 @@ impl Weights {
         };
         let scale = |half: usize| place(half).map_or(0.0, |at| self.scales[at]);
         let zero = |half: usize| place(half).zip(self.zeros.as_ref()).map_or(0, |(at, zeros)| zeros[at]);
-        let zeros = u32::from(zero(0)) | u32::from(zero(1)) << 8;
+        let short = |half: usize| u32::from(f16::from_f64(scale(half)).to_bits());
         match (self.scale, word) {
-            (DType::Float16, 0) => [0, 1]
-                .map(|half| u32::from(f16::from_f64(scale(half)).to_bits()))
-                .into_iter()
-                .rev()
-                .fold(0, |word, bits| word << 16 | bits),
-            (DType::Float16, _) | (_, 2) => zeros,
+            (DType::Float16, 0) => short(0) | short(1) << 16,
+            (DType::Float16, _) | (_, 2) => u32::from(zero(0)) | u32::from(zero(1)) << 8,
             (_, 0 | 1) => (scale(word) as f32).to_bits(),
             _ => 0,
         }

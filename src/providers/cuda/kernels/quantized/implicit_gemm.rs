@@ -320,7 +320,7 @@ impl Launcher for OnPixels {
             .map_or(self.constants.lists(), |lists| lists.address().cast_const());
         let mut arguments = Arguments::default();
         arguments.address(call.outputs[0]).address(lists);
-        plain::pass(&mut arguments, call, &self.numbers);
+        plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.share);
         let structs = [&self.windows, &self.borders].into_iter();
         structs

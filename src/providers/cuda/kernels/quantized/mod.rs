@@ -24,7 +24,7 @@ use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
-use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::epilogue::{Broadcast, Epilogue, name};
 use crate::providers::common::quantized::{self, Dequantized, PerToken, Weights, constant};
@@ -32,6 +32,7 @@ use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
+use crate::providers::cuda::kernels::singles::Single;
 use crate::providers::cuda::kernels::spare::get_or_try_init;
 use crate::providers::cuda::library::cudnn::Convolution;
 use constants::{Constants, Lie};
@@ -57,63 +58,43 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    let singles = Single::all(scope, gpu)?.into_iter();
-    Ok(singles.map(Single::candidate).collect())
+    Ok(singles(scope, gpu)?.into_iter().map(Single::candidate).collect())
 }
 
-/// A kernel for one product, and what it is for.
-struct Single {
-    kernel: Quantized,
-    layers: Vec<LayerId>,
-    inputs: Vec<TensorId>,
-    outputs: Vec<TensorId>,
-}
-
-impl Single {
-    /// Those for the scope's product.
-    fn all(scope: &Scope, gpu: &Arc<Gpu>) -> std::result::Result<Vec<Self>, Why> {
-        let axis = match scope.op() {
-            "Conv" => 1,
-            "MatMul" => scope.output_type(0).rank().saturating_sub(1),
-            _ => return Ok(vec![]),
-        };
-        if scope.output_type(0).dtype != DType::Float32 {
-            return Ok(vec![]);
-        }
-        let Some(found) = Found::of(scope) else {
-            return Ok(vec![]);
-        };
-        if let Some(why) = found.refused(gpu) {
-            return Err(Why::new(why));
-        }
-        let epilogues = follow::epilogues_of_8_bits(scope, axis).into_iter();
-        let bare = Arc::new(found.constants()?);
-        let added = match found.added(scope, axis) {
-            Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
-            None => None,
-        };
-        let image = Image::of(scope.network, &found).filter(|_| found.tokens.is_none());
-        let of_epilogue = |epilogue: Epilogue| {
-            let layers: Vec<LayerId> = epilogue.layers().collect();
-            let (product, constants, add) = match &added {
-                Some((add, constants, with)) if layers.contains(add) => (with, constants, Some(*add)),
-                _ => (&found, &bare, None),
-            };
-            let of = |product: &Found| product.single(scope, gpu, constants, axis, add, &layers);
-            let quantizing = image.clone().and_then(|image| of(&product.quantizing(image)));
-            quantizing.into_iter().chain(of(product))
-        };
-        Ok(epilogues.flat_map(of_epilogue).collect())
+/// Kernels for the scope's product with what follows, the most first.
+fn singles(scope: &Scope, gpu: &Arc<Gpu>) -> std::result::Result<Vec<Single<Quantized>>, Why> {
+    let axis = match scope.op() {
+        "Conv" => 1,
+        "MatMul" => scope.output_type(0).rank().saturating_sub(1),
+        _ => return Ok(vec![]),
+    };
+    if scope.output_type(0).dtype != DType::Float32 {
+        return Ok(vec![]);
     }
-
-    fn candidate(self) -> Candidate {
-        Candidate {
-            kernel: Arc::new(self.kernel),
-            layers: self.layers,
-            inputs: self.inputs,
-            outputs: self.outputs,
-        }
+    let Some(found) = Found::of(scope) else {
+        return Ok(vec![]);
+    };
+    if let Some(why) = found.refused(gpu) {
+        return Err(Why::new(why));
     }
+    let epilogues = follow::epilogues_of_8_bits(scope, axis).into_iter();
+    let bare = Arc::new(found.constants()?);
+    let added = match found.added(scope, axis) {
+        Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
+        None => None,
+    };
+    let image = Image::of(scope.network, &found).filter(|_| found.tokens.is_none());
+    let of_epilogue = |epilogue: Epilogue| {
+        let layers: Vec<LayerId> = epilogue.layers().collect();
+        let (product, constants, add) = match &added {
+            Some((add, constants, with)) if layers.contains(add) => (with, constants, Some(*add)),
+            _ => (&found, &bare, None),
+        };
+        let of = |product: &Found| product.single(scope, gpu, constants, axis, add, &layers);
+        let quantizing = image.clone().and_then(|image| of(&product.quantizing(image)));
+        quantizing.into_iter().chain(of(product))
+    };
+    Ok(epilogues.flat_map(of_epilogue).collect())
 }
 
 /// A product between Dequantize layers.
@@ -237,7 +218,7 @@ impl Found {
         axis: usize,
         add: Option<LayerId>,
         layers: &[LayerId],
-    ) -> Option<Single> {
+    ) -> Option<Single<Quantized>> {
         let network = scope.network;
         let sums = network[add.unwrap_or(scope.layer)].outputs[0];
         let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);

@@ -53,12 +53,12 @@ pub fn numbers(of: &Quantized) -> Vec<i32> {
     of.behind.numbers.iter().map(|number| number.to_bits() as i32).collect()
 }
 
-/// Adds what these parameters are in a call.
-pub fn pass(arguments: &mut Arguments, call: &Call, numbers: &[i32]) {
-    for &address in call.inputs[1..].iter() {
+/// Adds what these parameters are: operands, where to store what is stored beside the result, and numbers.
+pub fn pass(arguments: &mut Arguments, operands: &[*const u8], others: &[*mut u8], numbers: &[i32]) {
+    for &address in operands {
         arguments.address(address);
     }
-    for &address in call.outputs[1..].iter() {
+    for &address in others {
         arguments.address(address);
     }
     if !numbers.is_empty() {
@@ -206,7 +206,7 @@ impl Launcher for Plain {
         arguments
             .address(self.constants.weights())
             .address(self.constants.lists());
-        pass(&mut arguments, call, &self.numbers);
+        pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.window.0);
         arguments.number(self.constants.listed()).number(self.items);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.

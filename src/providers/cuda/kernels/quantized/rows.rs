@@ -40,19 +40,13 @@ fn source(products: &[&Quantized], shape: &Shape) -> String {
     let scaled = format!("Scaled<{}>", of.scheme.zero != 0);
     let all = |each: &dyn Fn(usize) -> String| (0..products.len()).map(each).collect::<String>();
     let choice = |each: &dyn Fn(usize) -> String| choice(products.len(), each);
-    let number = |product: usize| {
-        if product > 0 {
-            format!("_{product}")
-        } else {
-            String::new()
-        }
-    };
+    let end = |product: usize| format!("_{product}");
     let results = all(&|product| format!("Y0* y{product}, "));
     let lists = all(&|product| format!("const float* scales{product}, "));
-    let declared = all(&|product| plain::declared(of, &number(product)));
+    let declared = all(&|product| plain::declared(of, &end(product)));
     let maps = all(&|product| format!(", const __grid_constant__ TensorMap right{product}"));
     let tail = |product: usize| {
-        let tail = plain::tail(of, &number(product));
+        let tail = plain::tail(of, &end(product));
         format!("{scaled}({tail}, Channels{{scales{product}, (int32)pitch}})")
     };
     format!(
@@ -120,7 +114,6 @@ pub fn prepared(products: &[&Quantized], c: &Convolution, number: usize) -> Opti
         let (from, pitch) = (c.x.step() as usize, of.constants.pitch);
         let each = products.iter().map(|of| {
             Ok(Product {
-                operands: of.behind.operands.len(),
                 numbers: plain::numbers(of),
                 constants: of.constants.on(&of.gpu.device)?,
                 spare: plain::spare(of, c)?,
@@ -132,6 +125,7 @@ pub fn prepared(products: &[&Quantized], c: &Convolution, number: usize) -> Opti
             share: fields(share.into_iter().chain([c.y.step()]))?,
             left: boxes(problem.m, problem.k, from, shape.rows()),
             right: boxes(problem.n, problem.k, pitch, shape.columns),
+            operands: of.behind.operands.len(),
             products: each.collect::<Result<_>>()?,
         };
         Ok(compiled(
@@ -142,9 +136,8 @@ pub fn prepared(products: &[&Quantized], c: &Convolution, number: usize) -> Opti
     Some(make())
 }
 
-/// What a product reads besides the left operand, and what runs it by itself.
+/// What is known of a product before it is launched, and what runs it by itself.
 struct Product {
-    operands: usize,
     numbers: Vec<i32>,
     constants: OnDevice,
     spare: Spare,
@@ -156,42 +149,50 @@ struct OnRows {
     share: Vec<i32>,
     left: Boxes,
     right: Boxes,
+    /// How many operands each product has besides.
+    operands: usize,
     products: Vec<Product>,
 }
 
 impl OnRows {
-    /// The inputs of each product, and its results.
-    fn parts<'a>(&self, call: &Call<'a>) -> Vec<(Vec<*const u8>, &'a [*mut u8])> {
-        let (mut inputs, mut outputs) = (&call.inputs[1..], call.outputs);
-        let count = outputs.len() / self.products.len();
-        let part = |product: &Product| {
-            let (own, given);
-            (own, inputs) = inputs.split_at(product.operands);
-            (given, outputs) = outputs.split_at(count);
-            ([&call.inputs[..1], own].concat(), given)
-        };
-        self.products.iter().map(part).collect()
+    /// What a product reads besides the left operand and its constants.
+    fn operands<'a>(&self, call: &Call<'a>, product: usize) -> &'a [*const u8] {
+        &call.inputs[1 + product * self.operands..][..self.operands]
+    }
+
+    /// Its result, and what it stores besides.
+    fn results<'a>(&self, call: &Call<'a>, product: usize) -> &'a [*mut u8] {
+        let each = call.outputs.len() / self.products.len();
+        &call.outputs[product * each..][..each]
+    }
+
+    /// One product after another, as ordinary arithmetic takes them.
+    fn launch_each(&mut self, call: &Call) -> Result<()> {
+        for product in 0..self.products.len() {
+            let inputs = [&call.inputs[..1], self.operands(call, product)].concat();
+            let outputs = self.results(call, product);
+            self.products[product].spare.launch(&Call {
+                inputs: &inputs,
+                outputs,
+                ..*call
+            })?;
+        }
+        Ok(())
     }
 }
 
 impl Launcher for OnRows {
     fn launch(&mut self, call: &Call) -> Result<()> {
-        let parts = self.parts(call);
-        let calls = parts.iter().map(|(inputs, outputs)| Call {
-            inputs,
-            outputs,
-            ..*call
-        });
         // A slice may begin anywhere, and where is not known any sooner.
         if !call.inputs[0].addr().is_multiple_of(Boxes::EVEN) {
-            return calls
-                .zip(&mut self.products)
-                .try_for_each(|(call, product)| product.spare.launch(&call));
+            return self.launch_each(call);
         }
         let device = self.function.device();
         let constants = || self.products.iter().map(|product| &product.constants);
         let mut arguments = Arguments::default();
-        parts.iter().for_each(|(_, outputs)| _ = arguments.address(outputs[0]));
+        for product in 0..self.products.len() {
+            arguments.address(self.results(call, product)[0]);
+        }
         constants().for_each(|of| _ = arguments.address(of.lists()));
         arguments
             .fields(&self.share)
@@ -200,8 +201,9 @@ impl Launcher for OnRows {
         for of in constants() {
             arguments.map(&self.right.at(device, of.weights())?);
         }
-        for (call, product) in calls.zip(&self.products) {
-            plain::pass(&mut arguments, &call, &product.numbers);
+        for (number, product) in self.products.iter().enumerate() {
+            let others = &self.results(call, number)[1..];
+            plain::pass(&mut arguments, self.operands(call, number), others, &product.numbers);
         }
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }

@@ -95,7 +95,7 @@ impl Launcher for FirstConvolution {
         arguments
             .address(self.constants.weights())
             .address(self.constants.lists());
-        plain::pass(&mut arguments, call, &self.numbers);
+        plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.shape);
         for number in [self.constants.listed(), self.terms, self.outside] {
             arguments.number(number);

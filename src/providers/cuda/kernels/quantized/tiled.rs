@@ -192,7 +192,7 @@ impl Tiled {
         arguments
             .address(self.constants.weights())
             .address(self.constants.lists());
-        plain::pass(&mut arguments, call, &self.numbers);
+        plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.shape);
         arguments.number(self.constants.listed()).number(self.outside);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.

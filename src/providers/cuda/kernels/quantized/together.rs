@@ -1,7 +1,7 @@
 //! Products of one tensor of 8 bits with as many constants (queries, keys and values), as one launch of warpgroups, or one after another
 //! where that is faster.
 
-use super::{Quantized, Single, rows};
+use super::{Quantized, rows, singles};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
@@ -11,8 +11,9 @@ use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic, Tier};
 use crate::providers::common::quantized::Dequantized;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::matmul::together::{IN_TURN, in_turn, siblings};
+use crate::providers::cuda::kernels::matmul::together::siblings;
 use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
+use crate::providers::cuda::kernels::singles::{IN_TURN, Single, Singles};
 use std::sync::Arc;
 
 tactics! {
@@ -30,14 +31,13 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
         return None;
     }
     let of = |&layer: &LayerId| {
-        let found = Single::all(&Scope { layer, ..*scope }, gpu).ok()?.into_iter();
+        let found = singles(&Scope { layer, ..*scope }, gpu).ok()?.into_iter();
         Some(found.filter(|single| is_held(scope.network, single)).collect())
     };
-    let all: Vec<Vec<Single>> = products.iter().map(of).collect::<Option<_>>()?;
-    let singles = alike(all)?;
-    let scheme = singles[0].kernel.scheme;
-    let is_same = |single: &Single| single.kernel.scheme == scheme;
-    singles.iter().all(is_same).then(|| Together::candidate(singles))
+    let all: Vec<Vec<Single<Quantized>>> = products.iter().map(of).collect::<Option<_>>()?;
+    let found = alike(all)?;
+    let is_same = |single: &Single<Quantized>| single.kernel.scheme == found[0].kernel.scheme;
+    found.iter().all(is_same).then(|| Together::candidate(found))
 }
 
 /// Products of the tensor of 8 bits that the scope's reads, each of which may have a Dequantize layer of its own in front.
@@ -59,15 +59,16 @@ fn products_of_8_bits(scope: &Scope) -> Vec<LayerId> {
 }
 
 /// Whether rows are multiplied, and what follows gives one result and reads nothing but constants.
-fn is_held(network: &Network, single: &Single) -> bool {
+fn is_held(network: &Network, single: &Single<Quantized>) -> bool {
     let constant = |tensor: TensorId| network[tensor].constant().is_some();
     single.kernel.reads_rows() && single.outputs.len() == 1 && single.inputs[1..].iter().copied().all(constant)
 }
 
 /// The kernel of each product that does the most of what is written alike for all of them.
-fn alike(all: Vec<Vec<Single>>) -> Option<Vec<Single>> {
+fn alike(all: Vec<Vec<Single<Quantized>>>) -> Option<Vec<Single<Quantized>>> {
     let same = |text: &str| {
-        let place = |singles: &Vec<Single>| singles.iter().position(|single| single.kernel.behind.text == text);
+        let place =
+            |singles: &Vec<Single<Quantized>>| singles.iter().position(|single| single.kernel.behind.text == text);
         all.iter().map(place).collect::<Option<Vec<usize>>>()
     };
     let places = all
@@ -79,13 +80,12 @@ fn alike(all: Vec<Vec<Single>>) -> Option<Vec<Single>> {
 }
 
 struct Together {
-    /// The kernel of each product, and which inputs it reads.
-    singles: Vec<(Quantized, Vec<usize>)>,
+    singles: Singles<Quantized>,
     inputs: usize,
 }
 
 impl Together {
-    fn candidate(singles: Vec<Single>) -> Candidate {
+    fn candidate(singles: Vec<Single<Quantized>>) -> Candidate {
         let mut inputs = singles[0].inputs[..1].to_vec();
         let mut layers: Vec<LayerId> = vec![];
         let (mut outputs, mut kernels) = (vec![], vec![]);
@@ -103,7 +103,7 @@ impl Together {
             layers.extend(own);
         }
         let kernel = Self {
-            singles: kernels,
+            singles: Singles(kernels),
             inputs: inputs.len(),
         };
         Candidate {
@@ -113,57 +113,46 @@ impl Together {
             outputs,
         }
     }
-
-    fn in_turn(&self, request: &Request, tactic: &Tactic) -> Result<Prepared> {
-        let parts = self
-            .singles
-            .iter()
-            .map(|(kernel, slots)| (kernel as &dyn Kernel, slots));
-        in_turn(parts, request, tactic)
-    }
 }
 
 impl Kernel for Together {
     fn name(&self) -> String {
-        let names = self.singles.iter().map(|(kernel, _)| kernel.name());
-        names.collect::<Vec<_>>().join("+")
+        self.singles.name()
     }
 
     fn identity(&self) -> String {
-        format!("{} of {}", self.singles.len(), self.singles[0].0.identity())
+        self.singles.identity()
     }
 
     fn products_of_8_bits(&self) -> Option<DType> {
-        self.singles[0].0.products_of_8_bits()
+        self.singles.first().products_of_8_bits()
     }
 
     fn forms(&self) -> Vec<Form> {
         let form = |tactic: Tactic| Form {
             tactic,
             inputs: vec![Layout::Plain; self.inputs],
-            outputs: vec![Layout::Plain; self.singles.len()],
+            outputs: vec![Layout::Plain; self.singles.0.len()],
         };
-        let each = self.singles[0]
-            .0
-            .forms()
-            .into_iter()
-            .map(|form| form.tactic.within(IN_TURN));
+        let each = self.singles.first().forms().into_iter();
+        let each = each.map(|form| form.tactic.within(IN_TURN));
         let at_once = (0..SHAPES).map(|number| Way::AtOnce(number).tactic());
         at_once.chain(each).map(form).collect()
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         if let Some(inner) = request.form.tactic.inner(IN_TURN) {
-            return self.in_turn(request, &inner);
+            return self.singles.in_turn(request, &inner);
         }
         let Way::AtOnce(number) = Way::of(&request.form.tactic)?;
-        let kernels: Vec<&Quantized> = self.singles.iter().map(|(kernel, _)| kernel).collect();
+        let kernels: Vec<&Quantized> = self.singles.kernels().collect();
         let is_empty = request.outputs[0].is_empty() || request.inputs[0].is_empty();
         let convolution = (!is_empty).then(|| rows::matrices(&request.inputs[0], &request.outputs[0]));
         match convolution.and_then(|c| rows::prepared(&kernels, &c, number as usize)) {
             Some(made) => made,
             // Few rows, which other forms take.
             None => Ok(self
+                .singles
                 .in_turn(request, &super::Way::Plain.tactic())?
                 .with_tier(Tier::Reference)),
         }
