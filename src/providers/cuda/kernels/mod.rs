@@ -202,8 +202,7 @@ static FAMILIES: &[Family] = &[
 
 /// See [`crate::plan::Provider::unplanned`].
 pub fn unplanned(scope: &Scope, gpu: &Arc<Gpu>) -> Vec<Candidate> {
-    let rows = matmul::rows::offer(scope, gpu).into_iter();
-    rows.chain(quantized::together::offer(scope, gpu)).collect()
+    matmul::rows::offer(scope, gpu)
 }
 
 /// Everything that the families offer for a layer; the last one runs it alone.

@@ -11,7 +11,7 @@ mod rows;
 mod shapes;
 mod stem;
 mod tiled;
-pub mod together;
+mod together;
 
 use super::conv::geometry::Geometry;
 use super::matmul::behind::Behind;
@@ -56,9 +56,10 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
     (left || quantized::claims_tokens(network, layer)) && held().is_some()
 }
 
-/// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
+/// Conv and MatMul of a tensor of 8 bits and constant weights, several that read one tensor before one with what follows, the most first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    Ok(singles(scope, gpu)?.into_iter().map(Single::candidate).collect())
+    let alone = singles(scope, gpu)?.into_iter().map(Single::candidate);
+    Ok(together::offer(scope, gpu).into_iter().chain(alone).collect())
 }
 
 /// Kernels for the scope's product with what follows, the most first.
