@@ -202,9 +202,10 @@ struct NoResiduals : NothingBeside {
 
 // The sums of a `Spread` to results, all neighbours of a row at once. `added` holds what is added to them. `units` are those of the first
 // four; then of those behind.
-template <typename L, typename Y, typename Sum, typename Units, typename Tail>
+template <typename L, typename Y, typename Sum, typename Units, typename Tail, typename Places>
 __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* sums, const Tail& tail, const Channels& lists,
-                                             typename Spread<L>::Words (&added)[2], Units& units, int32 row, int32 channel) {
+                                             const Places& places, typename Spread<L>::Words (&added)[2], Units& units,
+                                             int32 row, int32 channel) {
     constexpr int32 WORDS = Spread<L>::WORDS;
     #pragma unroll
     for (int32 four = 0; four < WORDS; four++) {
@@ -224,14 +225,18 @@ __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* su
     #pragma unroll
     for (int32 half = 0; half < 2; half++) {
         const int32 own = row + half * 8;
-        if (own < s.m && channel < s.n) *(typename Spread<L>::Words*)(y + (uint64)own * s.pitch + channel) = added[half];
+        if (own >= s.m || channel >= s.n) continue;
+        Y* const to = y + places.pixel(own, channel) * s.pitch + places.channel(channel);
+        *(typename Spread<L>::Words*)to = added[half];
     }
 }
 
 // What two warpgroups do: each tile's sums, and then its results.
-template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Edges, typename Residual>
+template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Edges, typename Places,
+          typename Residual>
 __device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, const Edges& edges,
-                                                Residual residuals, uint32 memory, uint32 full, uint32 empty) {
+                                                const Places& places, Residual residuals, uint32 memory, uint32 full,
+                                                uint32 empty) {
     const uint32 lane = threadIdx.x % 32;
     const int32 down = threadIdx.x / 32 * 16 + lane / 4, right = lane % 4 * Spread<L>::EACH;
     Turn<L::STAGES> turn;
@@ -246,20 +251,21 @@ __device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail
         #pragma unroll
         for (int32 strip = 0; strip < L::COLUMNS; strip += Spread<L>::COLUMNS) {
             typename Spread<L>::Words added[2] = {residuals.read(down, right + strip), residuals.read(down + 8, right + strip)};
-            write_spread<L>(y, s, sums + strip / 2, tail, lists, added, units, row, column + strip);
+            write_spread<L>(y, s, sums + strip / 2, tail, lists, places, added, units, row, column + strip);
         }
         residuals.release();
     }
 }
 
 template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Left, typename Residual,
-          typename Edges>
+          typename Edges, typename Places>
 __device__ __forceinline__ void implicit_gemm(Y* y, const Left& left, const TensorMap* right, const Residual& residuals,
-                                              const Tail& tail, const Channels& lists, const Edges& edges, const Share& s) {
+                                              const Tail& tail, const Channels& lists, const Edges& edges, const Places& places,
+                                              const Share& s) {
     if (threadIdx.x == L::THREADS) expect_map(right);
     produce_and_consume<L, true>(
         left, SpreadWeights<L>{right}, residuals, s, [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
             const auto own = residuals.at(shared_address(behind));
-            multiply_spread<L, T, Sum, Y, Units>(s, y, tail, lists, edges, own, memory, full, empty);
+            multiply_spread<L, T, Sum, Y, Units>(s, y, tail, lists, edges, places, own, memory, full, empty);
         });
 }

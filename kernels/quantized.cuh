@@ -31,3 +31,28 @@ struct Channels {
         return ::scaled(sum, starts()[channel], scales[channel], shifts()[channel]);
     }
 };
+
+// Where the results of a product are put: as they are counted, a pixel for each row, a channel for each column.
+struct AsRows {
+    __device__ __forceinline__ int32 channels(int32 columns) const { return columns; }
+    __device__ __forceinline__ int32 channel(int32 column) const { return column; }
+    __device__ __forceinline__ int64 pixel(int64 row, int32) const { return row; }
+};
+
+// In the image that a transposed convolution gives, a block of pixels for each row. Columns are the channels of one pixel of the block
+// after another; `across` counts its columns, `down` its rows, and `width` the rows of the product that are one row of pixels.
+struct AsBlocks {
+    Divisor each, across, width;
+    int32 down;
+
+    __device__ __forceinline__ int32 channels(int32) const { return each.size; }
+    __device__ __forceinline__ int32 channel(int32 column) const {
+        uint32 rest = column;
+        return each.take(rest);
+    }
+    __device__ __forceinline__ int64 pixel(int64 row, int32 column) const {
+        uint32 above = row, below = each.divide(column);
+        const int32 left = width.take(above), right = across.take(below);
+        return (((int64)above * down + below) * width.size + left) * across.size + right;
+    }
+};

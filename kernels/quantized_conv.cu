@@ -35,9 +35,9 @@ __device__ __forceinline__ void each_tap(const Window& s, uint64 place, const Ta
 }
 
 // One result a thread, any convolution.
-template <typename X, typename W>
+template <typename X, typename W, typename Places>
 __device__ __forceinline__ void convolve(Y0* y, const X* x, const W* w, const Channels& channels, const Tail& tail,
-                                         const Window& s, uint64 items) {
+                                         const Window& s, const Places& places, uint64 items) {
     typedef typename SumOf<X>::type Sum;
     after_previous();
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -52,7 +52,9 @@ __device__ __forceinline__ void convolve(Y0* y, const X* x, const W* w, const Ch
         for (int32 n = 0; n < inputs; n++) sum += (inside ? (Sum)widen(seen[n]) : (Sum)s.zero) * (Sum)widen(row[n]);
         row += inputs;
     });
-    y[place * s.y_step + channel] = tail.one(channels.scaled(sum, channel), at, channel);
+    const int32 own = places.channel(channel);
+    const uint64 pixel = places.pixel(place, channel), to = pixel * places.channels(s.results) + own;
+    y[pixel * s.y_step + own] = tail.one(channels.scaled(sum, channel), to, own);
 }
 
 // Each channel by itself, four neighbours a thread.

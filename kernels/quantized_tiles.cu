@@ -117,9 +117,9 @@ template <typename L, typename T>
 using Multiplier = Warps<L, T>;
 #endif
 
-template <typename L, bool FILLED, typename T>
+template <typename L, bool FILLED, typename T, typename Places>
 __device__ __forceinline__ void convolve(Y0* y, const T* x, const T* w, const Channels& channels, const Tail& tail,
-                                         const Shape& s, uint32 outside) {
+                                         const Shape& s, const Places& places, uint32 outside) {
     extern __shared__ __align__(1024) uint8 memory[];
     const Place place = Place::of_block<L>(s);
     typedef typename SumOf<T>::type Sum;
@@ -133,9 +133,10 @@ __device__ __forceinline__ void convolve(Y0* y, const T* x, const T* w, const Ch
         if (!AHEAD || !wide) return;
         each_eight<L, EACH>([&](int32 number, int32 row, int32 column) {
             const int64 pixel = place.pixel(row, s);
-            const int32 channel = place.first + column;
-            if (pixel < 0 || channel >= s.results) return;
-            others[number] = tail.read((uint64)pixel * s.results + channel, channel);
+            const int32 own = place.first + column;
+            if (pixel < 0 || own >= s.results) return;
+            const int32 channel = places.channel(own);
+            others[number] = tail.read((uint64)places.pixel(pixel, own) * places.channels(s.results) + channel, channel);
         });
     };
     sum_pixels<L, true, FILLED, Multiplier<L, T>>(sums, memory, x, w, place, s, outside, while_loading);
@@ -149,20 +150,22 @@ __device__ __forceinline__ void convolve(Y0* y, const T* x, const T* w, const Ch
         first = *(const Pack<int32, 8>*)(channels.starts() + own);
     }
     finish<L, EACH>((Sum*)memory, sums, [&](int32 number, int32 row, int32 column, const Sum* laid) {
-        const int64 pixel = place.pixel(row, s);
-        const int32 channel = place.first + column;
-        if (pixel < 0 || channel >= s.results) return;
+        const int64 seen = place.pixel(row, s);
+        const int32 own = place.first + column;
+        if (seen < 0 || own >= s.results) return;
+        const int32 channel = places.channel(own), results = places.channels(s.results);
+        const int64 pixel = places.pixel(seen, own);
         Sum whole[8];
         collect<L>(whole, laid);
         float eight[8];
         #pragma unroll
         for (int32 k = 0; k < 8; k++) eight[k] = scaled(whole[k], first.item[k], scale.item[k], shift.item[k]);
-        const uint64 at = (uint64)pixel * s.results + channel;
+        const uint64 at = (uint64)pixel * results + channel;
         Y0* const to = y + pixel * s.y_step + channel;
         if (wide) {
             *(Pack<Y0, 8>*)to = tail.pack(eight, AHEAD ? others[number] : tail.read(at, channel));
         } else {
-            for (int32 k = 0; k < 8 && channel + k < s.results; k++) to[k] = tail.one(eight[k], at + k, channel + k);
+            for (int32 k = 0; k < 8 && channel + k < results; k++) to[k] = tail.one(eight[k], at + k, channel + k);
         }
     });
 }

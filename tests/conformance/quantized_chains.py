@@ -139,6 +139,27 @@ def convolution(
     return made
 
 
+def transposed(
+    name: str, shape: tuple[int, ...], out: int, kernel: int, tails: tuple[str, ...], schemes: Any = SCHEMES
+) -> list[Chain]:
+    """A transposed convolution of 8 bits whose windows lie side by side."""
+    rank = len(shape) - 2
+    made = []
+    for number, (scheme, tail) in enumerate(product(schemes, tails)):
+
+        def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            weights = q.weights(shape[1], out, *[kernel] * rank, axis=1, scheme=scheme)
+            given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out, scheme)] if number % 3 else [])]
+            y = q.op("ConvTranspose", *given, strides=[kernel] * rank)
+            return [q.behind(y, tail, scheme), *q.kept]
+
+        extents = [kernel * n for n in shape[2:]]
+        added = "residual" in tail or "floats" in tail
+        made.append(chain(name, scheme, tail, (shape, (shape[0], out, *extents)) if added else (shape,), make))
+    return made
+
+
 def chain(name: str, scheme: tuple[str, int], tail: str, shapes: Any, make: Any) -> Chain:
     """A chain with a name that says what is in it."""
     parts = ["fp8" if scheme in FP8 else "int8", name, f"{scheme[0]}z{scheme[1]}", *tail.split()]
@@ -239,6 +260,11 @@ QUANTIZED: list[Chain] = [
     *convolution("conv1x1_single", (2, 64, 9, 7), 48, 1, ("single Relu quantize",)),
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, FEW),
     *convolution("conv3d_1x1", (1, 32, 3, 4, 5), 16, 1, FEW),
+    *transposed("transposed2x2", (2, 32, 5, 7), 48, 2, TAILS),
+    *transposed("transposed2x2_kept", (2, 32, 5, 7), 16, 2, KEPT[:3:2], SCHEMES[::2]),
+    *transposed("transposed2x2_odd", (2, 19, 5, 7), 24, 2, FEW),
+    *transposed("transposed3x3_odd", (1, 32, 4, 3), 9, 3, FEW),
+    *transposed("transposed1d", (2, 64, 19), 32, 2, FEW),
     *matrices("matmul", (2, 33, 64), 48),
     *matrices("matmul_turned", (5, 160), 72, turned=True),
     *matrices("matmul_odd", (2, 9, 37), 19),
@@ -280,6 +306,9 @@ TILED: list[Chain] = [
     *convolution("conv1x1_narrow", (1, 64, 40, 40), 32, 1, LAYERS),
     *convolution("conv1x1_narrow_deep", (2, 256, 12, 12), 32, 1, FEW),
     *convolution("conv3x3_narrow", (2, 128, 12, 9), 16, 3, FEW),
+    *transposed("transposed2x2_large", (2, 128, 16, 12), 64, 2, ("quantize", "Relu quantize", "residual quantize")),
+    *transposed("transposed2x2_deep", (1, 640, 9, 14), 320, 2, ("quantize",)),
+    *transposed("transposed4x4_narrow", (3, 64, 11, 13), 16, 4, ("quantize",), SCHEMES[1:3]),
     *convolution("conv3x3_images_inside", (2, 64, 11, 9), 64, 3, FEW, SCHEMES[1:3], pads=[0, 0, 0, 0]),
 ]
 
@@ -293,6 +322,7 @@ FLOATS_OF_8_BITS: list[Chain] = [
     *convolution("depthwise", (2, 32, 9, 7), 32, 3, ("quantize",), FP8, group=32),
     *convolution("grouped", (2, 32, 9, 7), 64, 3, ("quantize",), FP8, group=4),
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, ("quantize",), FP8),
+    *transposed("transposed2x2", (2, 32, 5, 7), 48, 2, ("", "16", "quantize", "residual Relu quantize"), FP8),
     *matrices("matmul", (2, 33, 64), 48, False, FLOATING, FP8),
     *matrices("matmul_turned", (5, 160), 72, True, ("quantize",), FP8),
     *matrices("matmul_tall", (300, 192), 272, False, (*FLOATING, "16 halves 32 quantize", "16 halves"), FP8),

@@ -486,6 +486,7 @@ def products_of_8_bits() -> list[str]:
     """The kernels for conformance networks of 8 bits, all of whose forms were compiled to be timed."""
     found = set()
     ends = ("uint8z121_residual_Relu_quantize", "e4m3fnz0_residual_Relu_quantize", "e4m3fnz0_Gelu_quantize")
+    ends += ("transposed2x2_large_uint8z121_quantize",)
     for chain in (chain for chain in QUANTIZED + TILED + FLOATS_OF_8_BITS if chain.name.endswith(ends)):
         backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
         model = backend.optimize_model(chain.network("float32"), {})

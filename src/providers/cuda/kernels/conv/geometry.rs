@@ -108,7 +108,7 @@ impl Geometry {
 }
 
 /// An operand as cuDNN sees it.
-fn tensor(operand: &Operand) -> Tensor {
+pub fn tensor(operand: &Operand) -> Tensor {
     Tensor {
         sizes: operand.shape.iter().map(|&d| d as i64).collect(),
         strides: axes(operand).strides.iter().map(|&s| s as i64).collect(),

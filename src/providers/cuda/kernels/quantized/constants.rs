@@ -25,13 +25,15 @@ pub enum Lie {
     Matrix,
     /// A row for each column of the result.
     Turned,
+    /// Channels of the input, those of the result, elements of the kernel, each of which has columns of its own.
+    Blocks,
 }
 
 /// Weights, and what becomes of the sums of each channel.
 pub struct Constants {
     /// How many products a sum has.
     pub terms: usize,
-    /// How many channels the result has.
+    /// How many columns the result has.
     pub results: usize,
     /// Bytes from the weights of one channel to those of the next; zeros follow the terms.
     pub pitch: usize,
@@ -54,6 +56,7 @@ impl Constants {
             Lie::Conv => (shape[0], shape[1..].iter().product()),
             Lie::Matrix => (shape[1], shape[0]),
             Lie::Turned => (shape[0], shape[1]),
+            Lie::Blocks => (shape[1..].iter().product(), shape[0]),
         };
         /// The greatest magnitude of a product, and as much of one with the zero point.
         const MOST: usize = 128 * 255 * 2;
@@ -85,6 +88,11 @@ impl Constants {
                 let tap = |tap: usize| own.iter().skip(tap).step_by(taps).copied();
                 (0..taps).flat_map(tap).collect()
             }
+            Lie::Blocks => {
+                let channels = self.weights.shape()[1];
+                let first = at % channels * (results / channels) + at / channels;
+                values.iter().skip(first).step_by(results).copied().collect()
+            }
         };
         (0..results).map(row).collect()
     }
@@ -98,7 +106,7 @@ impl Constants {
     fn taps(&self) -> usize {
         match self.lie {
             Lie::Conv => self.weights.shape()[2..].iter().product(),
-            Lie::Matrix | Lie::Turned => 1,
+            Lie::Matrix | Lie::Turned | Lie::Blocks => 1,
         }
     }
 
@@ -116,12 +124,25 @@ impl Constants {
 
     /// Two lists, in a unit that is so many times smaller: what sums are multiplied by, and what is added then.
     fn units(&self, times: f64) -> Vec<u8> {
+        let channel = |row: usize| match self.lie {
+            Lie::Blocks => row % self.weights.shape()[1],
+            _ => row,
+        };
         let scale = |row: usize| {
-            let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
+            let own = self
+                .scales
+                .get(channel(row))
+                .or(self.scales.first())
+                .copied()
+                .unwrap_or(1.0);
             (f64::from(own) * f64::from(self.left.scale) * times) as f32
         };
         let bias = self.bias.as_deref().unwrap_or_default();
-        let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| (b * times) as f32);
+        let shift = |row: usize| {
+            bias.get(channel(row))
+                .or(bias.first())
+                .map_or(0.0, |&b| (b * times) as f32)
+        };
         let lists = [
             self.list(|row| scale(row).to_le_bytes()),
             self.list(|row| shift(row).to_le_bytes()),

@@ -1,6 +1,7 @@
 //! Convolutions and products of 8 bits whose results have 8 bits, by warpgroups of Hopper as implicit GEMM: the kernel of
 //! `implicit_gemm.cu`.
 
+use super::blocks::Places;
 use super::borders::Borders;
 use super::constants::OnDevice;
 use super::linear::{Linear, SOURCE as LINEAR};
@@ -31,7 +32,9 @@ const TOGETHER: usize = 16;
 
 /// Whether the kernel computes such results, at the shapes that it takes.
 pub fn fits(of: &Quantized) -> bool {
-    let even = of.constants.results.is_multiple_of(TOGETHER);
+    // What is added to results is brought as rows.
+    let even =
+        of.constants.results.is_multiple_of(TOGETHER) && !(of.gives_blocks() && of.behind.elements().any(|each| each));
     of.behind.is_bytes && even && of.groups() == 1 && of.reads_pixels() && of.gpu.device.capability == HOPPER
 }
 
@@ -167,7 +170,7 @@ fn borders(of: &Quantized, found: &Problem) -> Option<Borders> {
     (of.scheme.zero != 0 && found.sees_outside()).then(|| Borders::new(found))
 }
 
-fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borders: bool) -> String {
+fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borders: bool, places: &Places) -> String {
     let pair = plain::pair(of);
     let (starts, fused) = (of.scheme.zero != 0, epilogue.times.is_some());
     let (parameter, made) = match left {
@@ -198,16 +201,18 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borde
     };
     format!(
         "{}{LINEAR}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
-         const float* scales{parameters}, const Share s{parameter}{edged}, const int64 pitch, const __grid_constant__ TensorMap left, \
+         const float* scales{parameters}, const Share s{parameter}{edged}{}, const int64 pitch, const __grid_constant__ TensorMap left, \
          const __grid_constant__ TensorMap right{beside}) {{\n{barriers}    \
          implicit_gemm<{shaped}, {pair}, SumOf<{pair}>::type, Y0, Units<{starts}, {fused}, {edges}>, {ty}>(y, {made}, &right, \
-         {residuals}, {tail}, Channels{{scales, (int32)pitch}}, {bordered}, s);\n}}\n",
+         {residuals}, {tail}, Channels{{scales, (int32)pitch}}, {bordered}, {}, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
         rows::SOURCE,
         shape.threads(),
         shape.blocks,
+        places.declared,
+        places.made,
     )
 }
 
@@ -229,8 +234,9 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
         let left = Left::new(&found, c, &size, line);
         let epilogue = Epilogue::new(of);
         let borders = borders(of, &found);
+        let places = Places::of(of, c)?;
         let function = of.gpu.compiler.entry(
-            &source(of, &shape, &left, &epilogue, borders.is_some()),
+            &source(of, &shape, &left, &epilogue, borders.is_some(), &places),
             "implicit_gemm_of_8_bits",
             shape.shared_bytes(),
         );
@@ -248,6 +254,7 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
                 None => vec![],
             },
             lists: lists(of, epilogue.times, borders.as_ref())?,
+            places: places.words,
             numbers: epilogue.numbers,
             right: spread(of, &size, &shape),
             left,
@@ -287,6 +294,7 @@ struct OnPixels {
     share: Vec<i32>,
     windows: Vec<i32>,
     borders: Vec<i32>,
+    places: Vec<i32>,
     numbers: Vec<i32>,
     left: Left,
     right: Boxes,
@@ -322,7 +330,7 @@ impl Launcher for OnPixels {
         arguments.address(call.outputs[0]).address(lists);
         plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.share);
-        let structs = [&self.windows, &self.borders].into_iter();
+        let structs = [&self.windows, &self.borders, &self.places].into_iter();
         structs
             .filter(|words| !words.is_empty())
             .for_each(|words| _ = arguments.fields(words));

@@ -1,6 +1,7 @@
 //! Convolutions and matrix products of 8 bits: `Dequantize -> product -> ... -> Quantize` as one kernel, which sums integers exactly
 //! and does what follows to scaled sums.
 
+mod blocks;
 mod borders;
 mod constants;
 mod image;
@@ -35,6 +36,7 @@ use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
 use crate::providers::cuda::kernels::singles::Single;
 use crate::providers::cuda::kernels::spare::get_or_try_init;
 use crate::providers::cuda::library::cudnn::Convolution;
+use blocks::Blocks;
 use constants::{Constants, Lie};
 use image::Image;
 use linear::Linear;
@@ -48,15 +50,19 @@ const AXES: usize = 3;
 pub fn claims(network: &Network, layer: &Layer) -> bool {
     let held = || {
         let product = network.sole_user(layer.outputs[0])?;
-        let weights = network[product].inputs.get(1).copied().flatten()?;
+        let product = &network[product];
+        let weights = product.inputs.get(1).copied().flatten()?;
+        if product.op.name == "ConvTranspose" {
+            Blocks::of(&product.attrs, &network[weights].ty.shape)?;
+        }
         let (_, weights) = network.producer(weights)?;
         network[weights.inputs[0]?].constant()
     };
-    let left = quantized::claims(network, layer, &["Conv", "MatMul"], |_| true);
+    let left = quantized::claims(network, layer, &["Conv", "ConvTranspose", "MatMul"], |_| true);
     (left || quantized::claims_tokens(network, layer)) && held().is_some()
 }
 
-/// Conv and MatMul of a tensor of 8 bits and constant weights, several that read one tensor before one with what follows, the most first.
+/// Conv, ConvTranspose and MatMul of a tensor of 8 bits and constant weights, several that read one tensor before one with what follows, the most first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let alone = singles(scope, gpu)?.into_iter().map(Single::candidate);
     Ok(together::offer(scope, gpu).into_iter().chain(alone).collect())
@@ -65,7 +71,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 /// Kernels for the scope's product with what follows, the most first.
 fn singles(scope: &Scope, gpu: &Arc<Gpu>) -> std::result::Result<Vec<Single<Quantized>>, Why> {
     let axis = match scope.op() {
-        "Conv" => 1,
+        "Conv" | "ConvTranspose" => 1,
         "MatMul" => scope.output_type(0).rank().saturating_sub(1),
         _ => return Ok(vec![]),
     };
@@ -116,6 +122,8 @@ struct Found {
 enum Operation {
     /// Windows of an image.
     Conv(Geometry),
+    /// Blocks of the result.
+    ConvTranspose(Blocks),
     /// Rows of a matrix; says whether weights have a row for each column of the result.
     MatMul(bool),
 }
@@ -137,6 +145,7 @@ impl Found {
                 }),
                 0,
             ),
+            "ConvTranspose" => (Operation::ConvTranspose(Blocks::of(attrs, &w.shape)?), 1),
             "MatMul" if x.rank() >= 2 && w.rank() == 2 && !attrs.flag("transA") => (
                 Operation::MatMul(attrs.flag("transB")),
                 1 - attrs.flag("transB") as usize,
@@ -194,6 +203,7 @@ impl Found {
     fn constants(&self) -> std::result::Result<Constants, Why> {
         let lie = match self.operation {
             Operation::Conv(_) => Lie::Conv,
+            Operation::ConvTranspose(_) => Lie::Blocks,
             Operation::MatMul(false) => Lie::Matrix,
             Operation::MatMul(true) => Lie::Turned,
         };
@@ -309,7 +319,7 @@ impl Quantized {
     fn groups(&self) -> i64 {
         match &self.operation {
             Operation::Conv(geometry) => geometry.attrs.int("group"),
-            Operation::MatMul(_) => 1,
+            Operation::ConvTranspose(_) | Operation::MatMul(_) => 1,
         }
     }
 
@@ -320,6 +330,7 @@ impl Quantized {
                 geometry.weights[1].as_const().unwrap_or(0),
                 geometry.weights.len() <= 4 || geometry.traits(DType::Int8).product,
             ),
+            Operation::ConvTranspose(blocks) => (self.constants.terms as i64, blocks.is_even()),
             Operation::MatMul(_) => (self.constants.terms as i64, true),
         };
         flat && channels % 16 == 0
@@ -329,6 +340,8 @@ impl Quantized {
     fn reads_rows(&self) -> bool {
         let product = match &self.operation {
             Operation::Conv(geometry) => geometry.traits(DType::Int8).product,
+            // Whose kernel gives rows.
+            Operation::ConvTranspose(_) => false,
             Operation::MatMul(_) => true,
         };
         product && self.groups() == 1 && self.reads_pixels() && self.gpu.device.capability == HOPPER
@@ -348,7 +361,7 @@ impl Quantized {
         };
         let tiles: Vec<Way> = match self.groups() {
             1 if self.reads_pixels() => (0..TILES).map(Way::Tile).collect(),
-            1 => (0..TILES).map(Way::Patches).collect(),
+            1 if !self.gives_blocks() => (0..TILES).map(Way::Patches).collect(),
             _ => vec![],
         };
         let stem = self.is_stem().then_some(Way::Stem);
@@ -369,13 +382,18 @@ impl Quantized {
     fn is_stem(&self) -> bool {
         match &self.operation {
             Operation::Conv(geometry) => stem::fits(geometry, self.constants.terms),
-            Operation::MatMul(_) => false,
+            Operation::ConvTranspose(_) | Operation::MatMul(_) => false,
         }
+    }
+
+    /// Whether its rows become blocks of an image.
+    fn gives_blocks(&self) -> bool {
+        matches!(self.operation, Operation::ConvTranspose(_))
     }
 
     fn layout(&self) -> Layout {
         match self.operation {
-            Operation::Conv(_) => Layout::ChannelsLast,
+            Operation::Conv(_) | Operation::ConvTranspose(_) => Layout::ChannelsLast,
             Operation::MatMul(_) => Layout::Plain,
         }
     }
@@ -400,6 +418,7 @@ impl Quantized {
                     None,
                 )
             }
+            Operation::ConvTranspose(blocks) => Ok(blocks.product(x, y)),
             Operation::MatMul(_) => Ok(rows::matrices(x, y)),
         }
     }
@@ -413,6 +432,7 @@ impl Kernel for Quantized {
     fn identity(&self) -> String {
         let operation = match &self.operation {
             Operation::Conv(Geometry { attrs, weights, .. }) => format!("Conv {attrs:?} {weights:?}"),
+            Operation::ConvTranspose(blocks) => format!("ConvTranspose {blocks:?}"),
             Operation::MatMul(_) => format!("MatMul {} {}", self.constants.terms, self.constants.results),
         };
         let padded = self.scheme.zero != 0;
@@ -441,7 +461,7 @@ impl Kernel for Quantized {
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
-        let images = matches!(self.operation, Operation::Conv(_));
+        let images = !matches!(self.operation, Operation::MatMul(_));
         // Other operands are read at the places of the result.
         let alone = self.behind.outputs.len() == 1;
         (

@@ -1,6 +1,7 @@
 //! Products of 8 bits on plain arithmetic: groups, and what tensor cores do not take. And what all of these kernels share.
 
 use super::Quantized;
+use super::blocks::Places;
 use super::constants::OnDevice;
 use crate::error::Result;
 use crate::network::dtype::DType;
@@ -125,6 +126,7 @@ struct Plain {
     function: EntryPoint,
     grid: Grid,
     window: Window,
+    places: Vec<i32>,
     items: i64,
     numbers: Vec<i32>,
     constants: OnDevice,
@@ -140,17 +142,25 @@ impl Plain {
             ("convolve", 1)
         };
         let (x, w, declared, tail) = (from(of), by(of), declared(of, ""), tail(of, ""));
+        let places = Places::of(of, c)?;
+        // Channels that are convolved each by itself have a place each.
+        let made = if depthwise {
+            String::new()
+        } else {
+            format!(" {},", places.made)
+        };
         let source = format!(
             "{QUANTIZED}{}{SOURCE}\nextern \"C\" __global__ void plain_product_of_8_bits(Y0* y, const {x}* x, const {w}* w, \
-             const float* scales{declared}, const Window s, const int64 pitch, const int64 items) {{\n    \
-             {body}(y, x, w, Channels{{scales, (int32)pitch}}, {tail}, s, items);\n}}\n",
-            of.behind.text
+             const float* scales{declared}, const Window s{}, const int64 pitch, const int64 items) {{\n    \
+             {body}(y, x, w, Channels{{scales, (int32)pitch}}, {tail}, s,{made} items);\n}}\n",
+            of.behind.text, places.declared
         );
         let items = (c.y.pixels() * c.y.sizes[1]) as usize / each;
         Ok(Self {
             function: of.gpu.compiler.entry(&source, "plain_product_of_8_bits", 0),
             grid: Grid::over(items, THREADS)?,
             window: Window::of(of, c)?,
+            places: places.words,
             items: items as i64,
             numbers: numbers(of),
             constants: of.constants.on(&of.gpu.device)?,
@@ -208,6 +218,9 @@ impl Launcher for Plain {
             .address(self.constants.lists());
         pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.window.0);
+        if !self.places.is_empty() {
+            arguments.fields(&self.places);
+        }
         arguments.number(self.constants.listed()).number(self.items);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }

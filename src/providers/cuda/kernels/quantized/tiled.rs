@@ -1,6 +1,7 @@
 //! Products of 8 bits on tensor cores: the kernel of `quantized_tiles.cu`, on pixels where they lie, or on patches.
 
 use super::Quantized;
+use super::blocks::Places;
 use super::constants::OnDevice;
 use super::plain::{self, Window};
 use crate::error::Result;
@@ -61,6 +62,7 @@ struct Plan {
     tile: Tile,
     grid: Grid,
     shape: Vec<i32>,
+    places: Places,
 }
 
 impl Plan {
@@ -79,6 +81,7 @@ impl Plan {
             tile,
             grid,
             shape,
+            places: Places::of(of, c).ok()?,
         })
     }
 
@@ -93,15 +96,17 @@ impl Plan {
         let (declared, tail) = (plain::declared(of, ""), plain::tail(of, ""));
         format!(
             "{}{}{PARTS}{}{}{SOURCE}\nextern \"C\" __global__ void {} product_of_8_bits(Y0* y, const {pair}* x, const {pair}* w, \
-             const float* scales{declared}, const Shape s, const int64 pitch, const int64 outside) {{\n    \
-             convolve<{}, {}, {pair}>(y, x, w, Channels{{scales, (int32)pitch}}, {tail}, s, (uint32)outside);\n}}\n",
+             const float* scales{declared}, const Shape s{}, const int64 pitch, const int64 outside) {{\n    \
+             convolve<{}, {}, {pair}>(y, x, w, Channels{{scales, (int32)pitch}}, {tail}, s, {}, (uint32)outside);\n}}\n",
             if groups { "#define WARPGROUPS\n" } else { "" },
             if groups { GROUPS } else { "" },
             plain::QUANTIZED,
             of.behind.text,
             self.tile.attributes(),
+            self.places.declared,
             self.tile.block(),
             self.is_filled(of),
+            self.places.made,
         )
     }
 
@@ -118,6 +123,7 @@ impl Plan {
             function,
             grid: self.grid,
             shape: self.shape.clone(),
+            places: self.places.words.clone(),
             outside: i64::from(u32::from_le_bytes([zero; 4])),
             numbers: plain::numbers(of),
             constants,
@@ -179,6 +185,7 @@ struct Tiled {
     function: EntryPoint,
     grid: Grid,
     shape: Vec<i32>,
+    places: Vec<i32>,
     outside: i64,
     numbers: Vec<i32>,
     constants: OnDevice,
@@ -194,6 +201,9 @@ impl Tiled {
             .address(self.constants.lists());
         plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
         arguments.fields(&self.shape);
+        if !self.places.is_empty() {
+            arguments.fields(&self.places);
+        }
         arguments.number(self.constants.listed()).number(self.outside);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
