@@ -93,20 +93,11 @@ EXACT = {
 }
 
 
-def generate() -> str:
-    """The stub, from a build of its own."""
+def generate(profile: str) -> str:
+    """The stub, from a build by a profile whose library keeps its symbols, where PyO3 leaves what it knows."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "maturin",
-            "generate-stubs",
-            "--quiet",
-            # That of wheels has no symbols, in which PyO3 keeps what it knows.
-            "--profile",
-            "dev",
-            "--out",
-            folder,
-        ]
-        subprocess.run([*command, "-F", "python,pyo3/experimental-inspect"], cwd=ROOT, check=True)
+        command = ["maturin", "generate-stubs", "--quiet", "--profile", profile, "--out", folder]
+        subprocess.run(command, cwd=ROOT, check=True)
         raw = next(Path(folder).rglob("*.pyi")).read_text()
     return polish(raw)
 
@@ -144,8 +135,9 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the stub is out of date")
+    parser.add_argument("--profile", default="dev", help="of the build; one that was built before builds nothing again")
     arguments = parser.parse_args()
-    stub = generate()
+    stub = generate(arguments.profile)
     if arguments.check:
         return int(stub != STUB.read_text())
     STUB.write_text(stub)

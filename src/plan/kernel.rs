@@ -90,6 +90,11 @@ pub trait Kernel: Send + Sync {
         (false, false)
     }
 
+    /// Whether slices may take it much longer than dense operands, so that both are timed.
+    fn times_slices(&self, _form: &Form) -> bool {
+        false
+    }
+
     /// Whether the build may run it to time it. The code of others runs in calls alone.
     fn is_timed(&self) -> bool {
         true

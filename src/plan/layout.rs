@@ -109,10 +109,23 @@ impl Operand {
         self.layout.bytes(self.dtype, &self.shape)
     }
 
+    /// Bytes from its first element to its last, and what is between them where it is a slice.
+    pub fn reach(&self) -> usize {
+        let mut shape = self.shape.clone();
+        if let Some(parent) = self.parent_channels {
+            shape[1] = parent;
+        }
+        self.layout.bytes(self.dtype, &shape)
+    }
+
     /// As a timing cache writes it.
     pub fn describe(&self) -> String {
         let shape: Vec<_> = self.shape.iter().map(usize::to_string).collect();
-        format!("{}[{}]{}", self.dtype, shape.join("x"), self.layout)
+        let slice = self
+            .parent_channels
+            .map(|parent| format!(" of {parent}"))
+            .unwrap_or_default();
+        format!("{}[{}]{}{slice}", self.dtype, shape.join("x"), self.layout)
     }
 }
 

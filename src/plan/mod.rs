@@ -17,6 +17,7 @@ pub mod provider;
 mod region_benchmark;
 pub mod regions;
 pub mod reselect;
+mod slices;
 pub mod tactic;
 pub mod timing;
 mod tuning;

@@ -222,7 +222,9 @@ impl Placing<'_> {
             return;
         };
         let sliced = !contiguous || self.inside[parent].is_some_and(|i| i.sliced);
-        if sliced && (axis != 1 || !self.sliceable(slot, command)) || !self.stays_aligned(slot, parent, offset) {
+        let whole = self.program.slots[self.root[parent]].tensor;
+        let apart = axis != 1 || self.program.apart.contains(&whole);
+        if sliced && (apart || !self.sliceable(slot, command)) || !self.stays_aligned(slot, parent, offset) {
             return;
         }
         self.attach(slot, Inside { parent, offset, sliced });

@@ -13,10 +13,11 @@ use crate::plan::io_signature::IoSignature;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::region_benchmark::unfit;
 use crate::plan::regions::ExcludedLayers;
+use crate::plan::slices;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
 use crate::plan::{Alias, Candidate, ExcludedForm, Form, Kernel, Provider, Refusal, Settings};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Names a slot of one program.
@@ -86,6 +87,8 @@ pub struct Program {
     pub opt: Binding,
     /// The times that decided, for the engine file.
     pub times: Times,
+    /// The tensors whose parts are copied into them and out of them.
+    pub apart: BTreeSet<TensorId>,
 }
 
 impl Program {
@@ -123,7 +126,7 @@ impl Program {
         }
         report_progress(settings, commands, commands)?;
         let chosen = choose(&choices, &edges);
-        let Tuner { times, notes, .. } = tuner;
+        let notes = std::mem::take(&mut tuner.notes);
         let mut program = Self {
             commands: vec![],
             slots: vec![],
@@ -134,10 +137,11 @@ impl Program {
             threads: settings.threads,
             excluded: settings.excluded_forms.clone(),
             opt: opt.clone(),
-            times,
+            times: Times::new(),
+            apart: BTreeSet::new(),
             signature: IoSignature::host(&network),
             network: network.clone(),
-            providers,
+            providers: providers.clone(),
         };
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
@@ -147,6 +151,8 @@ impl Program {
         }
         emit.results()?;
         program.fetch_inputs_first();
+        program.apart = slices::losing(&program, &mut tuner)?;
+        program.times = tuner.times;
         Ok(program)
     }
 
@@ -169,6 +175,7 @@ impl Program {
             excluded: self.excluded.clone(),
             opt: self.opt.clone(),
             times: self.times.clone(),
+            apart: self.apart.clone(),
         };
         let mut emit = Emit::new(&mut made);
         for (command, form) in self.kernels().zip(forms) {

@@ -10,7 +10,7 @@ use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, BuildJob, Form, Provider, Request, Settings, Tier, build_jobs, placement};
+use crate::plan::{Alias, BuildJob, Form, Kernel, Provider, Request, Settings, Tier, build_jobs, placement};
 use crate::threads::collect_on_threads;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -109,7 +109,11 @@ impl Tuner<'_> {
                 continue;
             }
             let (inputs, outputs) = self.operands(group, form)?;
-            let known = || self.cache.known(&self.key(group, form, &inputs, &outputs)).is_some();
+            let kernel = &*group.candidate.kernel;
+            let known = || {
+                let key = self.key(group.provider, kernel, form, &inputs, &outputs);
+                self.cache.known(&key).is_some()
+            };
             if !outputs.iter().all(Operand::is_empty) && !known() {
                 timed.push((group, form.clone(), inputs, outputs));
             }
@@ -270,9 +274,16 @@ impl Tuner<'_> {
     }
 
     /// What the time of a form is remembered under: one that is known, or that to measure.
-    fn key(&self, group: &Group, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
-        let signature = self.providers[group.provider].signature(self.settings);
-        let key = timing::key(&signature, &*group.candidate.kernel, form, inputs, outputs);
+    fn key(
+        &self,
+        provider: usize,
+        kernel: &dyn Kernel,
+        form: &Form,
+        inputs: &[Operand],
+        outputs: &[Operand],
+    ) -> String {
+        let signature = self.providers[provider].signature(self.settings);
+        let key = timing::key(&signature, kernel, form, inputs, outputs);
         let rounds = effort::rounds(self.settings);
         let known = effort::keys(&key, rounds).find(|key| self.cache.known(key).is_some());
         known.or_else(|| effort::keys(&key, rounds).last()).unwrap_or(key)
@@ -284,11 +295,25 @@ impl Tuner<'_> {
         if outputs.iter().all(Operand::is_empty) {
             return self.guess(group, number, form, 0);
         }
-        let provider = &*self.providers[group.provider];
-        let request = self.request(form, &inputs, &outputs);
+        self.time_of(group.provider, &*group.candidate.kernel, form, &inputs, &outputs)
+    }
+
+    /// Nanoseconds of a kernel of a provider in a form, on operands that lie so.
+    ///
+    /// # Errors
+    /// If the form can't serve them.
+    pub fn time_of(
+        &mut self,
+        provider: usize,
+        kernel: &dyn Kernel,
+        form: &Form,
+        inputs: &[Operand],
+        outputs: &[Operand],
+    ) -> Result<u64> {
+        let key = self.key(provider, kernel, form, inputs, outputs);
+        let request = self.request(form, inputs, outputs);
         let rounds = effort::rounds(self.settings);
-        let measure = || timing::measure(provider, &*group.candidate.kernel, &request, rounds);
-        let key = self.key(group, form, &inputs, &outputs);
+        let measure = || timing::measure(&*self.providers[provider], kernel, &request, rounds);
         let time = self.cache.time(&key, measure)?;
         self.times.insert(key, time);
         Ok(time)

@@ -12,6 +12,8 @@ pub struct FnKernel {
     forms: Vec<Form>,
     /// Pairs of input and output that may be the same memory.
     pub in_place: Vec<(usize, usize)>,
+    /// Whether inputs may be slices.
+    pub reads_slices: bool,
     prepare: Prepare,
 }
 
@@ -28,6 +30,7 @@ impl FnKernel {
             identity: identity.into(),
             forms,
             in_place: vec![],
+            reads_slices: false,
             prepare: Box::new(move |request| prepare(request).map(Into::into)),
         }
     }
@@ -48,6 +51,10 @@ impl Kernel for FnKernel {
 
     fn in_place(&self) -> Vec<(usize, usize)> {
         self.in_place.clone()
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (self.reads_slices, false)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

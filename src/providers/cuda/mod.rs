@@ -121,7 +121,7 @@ impl Cuda {
     fn lay(start: *mut u8, operands: &[Operand], at: &mut usize) -> Vec<*mut u8> {
         let one = |operand: &Operand| {
             let address = start.wrapping_add(*at);
-            *at += operand.bytes().next_multiple_of(ALIGNMENT);
+            *at += operand.reach().next_multiple_of(ALIGNMENT);
             address
         };
         operands.iter().map(one).collect()
@@ -241,7 +241,7 @@ impl Provider for Cuda {
         const LONG: f64 = 200_000.0;
         const LONG_LAUNCHES: usize = 4;
         let all = || request.inputs.iter().chain(request.outputs);
-        let set: usize = all().map(|operand| operand.bytes().next_multiple_of(ALIGNMENT)).sum();
+        let set: usize = all().map(|operand| operand.reach().next_multiple_of(ALIGNMENT)).sum();
         let sets = (2 * self.gpu.device.l2_bytes / set.max(1) + 1).min(MOST_SETS);
         let memory = self.gpu.device.allocate(set * sets)?;
         let workspace = self.gpu.device.allocate(instance.workspace)?;

@@ -316,6 +316,11 @@ impl Kernel for Conv {
         (takes, takes)
     }
 
+    fn times_slices(&self, form: &Form) -> bool {
+        // Some engines copy slices to where they lie without gaps, and back.
+        matches!(Way::of(&form.tactic), Ok(Way::Engine(_)))
+    }
+
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (gpu, convolution, way) = (&self.gpu, self.convolution(request)?, Way::of(&request.form.tactic)?);
         let made = match way {

@@ -137,6 +137,10 @@ impl Kernel for Pointwise {
         forms
     }
 
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (true, true)
+    }
+
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let operands = Operands::of(request)?;
         Ok(Strided::new(&self.gpu, &self.source, operands).prepared())

@@ -51,7 +51,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let identity = format!("{attrs:?}");
     let pool = Pool { rule, ty, attrs };
     let make = move |gpu: &Gpu, request: &Request| pool.instance(gpu, request);
-    let kernel = sourced(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    let mut kernel = sourced(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    kernel.reads_slices = true;
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -74,7 +75,7 @@ impl Pool {
     fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let pack = match (&self.rule, y.layout) {
-            (Rule::Values(_), Layout::ChannelsLast) => pack(x.dtype, [y.shape[1]]),
+            (Rule::Values(_), Layout::ChannelsLast) => pack(x.dtype, [y.shape[1], x.parent_channels.unwrap_or(0)]),
             _ => 1,
         };
         in_packs(pack, |pack| {
