@@ -26,6 +26,7 @@ pub struct Change {
     guards: Vec<Guard>,
     shunts: Vec<(TensorId, TensorId)>,
     absorbed: Vec<LayerId>,
+    copies: Vec<usize>,
 }
 
 impl<'n> Patch<'n> {
@@ -210,6 +211,21 @@ impl<'n> Patch<'n> {
         Ok(outputs)
     }
 
+    /// Adds a layer of the network once more, with other attributes and inputs: it keeps its name, its sources and its precision.
+    ///
+    /// # Errors
+    /// As [`Patch::add_named`].
+    pub fn copy(&mut self, id: LayerId, attrs: Attrs, inputs: &[Option<TensorId>]) -> Result<Vec<TensorId>> {
+        let layer = &self.network[id];
+        let outputs = self.add_named(&layer.name, layer.op, attrs, inputs)?;
+        self.change.copies.push(self.change.layers.len() - 1);
+        if let Some(copy) = self.change.layers.last_mut() {
+            copy.sources = layer.sources.clone();
+            copy.precision = layer.precision;
+        }
+        Ok(outputs)
+    }
+
     /// `new` stands for `old` from now on. The types must agree; where a guard says that two dimensions are equal, one may
     /// stand for the other.
     ///
@@ -323,8 +339,11 @@ impl Change {
                 sweep_into(network, id, &mut removed);
             }
         }
-        let heirs: Vec<_> = heirs.into_iter().map(|at| added[at]).collect();
+        let [heirs, copies] = [heirs, self.copies].map(|at| at.into_iter().map(|at| added[at]).collect::<Vec<_>>());
+        let copied: HashSet<_> = copies.iter().flat_map(|&id| &network[id].sources).cloned().collect();
+        removed.sources.retain(|source| !copied.contains(source));
         network.inherit(&heirs, &removed.sources);
+        network.inherit(&copies, &[]);
         // A tensor that lost readers may be down to one, which some rule waits for.
         for &input in &removed.inputs {
             touched.extend(network.sole_user(input));

@@ -204,6 +204,30 @@ pub fn is_pointwise(layer: &Layer) -> bool {
     layer.op.pointwise.is_some() || layer.op.name == "Cast"
 }
 
+/// The axes of which a Slice takes parts.
+pub fn sliced_axes(network: &Network, layer: &Layer) -> Option<Vec<usize>> {
+    let ty = &network[input(layer, 0)?].ty;
+    let Some(axes) = input(layer, 3) else {
+        let count = network[input(layer, 1)?].ty.shape.first()?.as_const()?;
+        return Some((0..count as usize).collect());
+    };
+    let axes = network[axes].ty.value.as_ref()?.iter();
+    axes.map(|axis| ty.axis(axis.as_const()?).ok()).collect()
+}
+
+/// Whether a permutation of the axes of a shape keeps the order of all elements.
+pub fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
+    let moved: Vec<_> = perm.iter().filter(|&&axis| !shape[axis].is(1)).collect();
+    moved.is_sorted()
+}
+
+/// The permutation that takes another one back.
+pub fn inverse(perm: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; perm.len()];
+    perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+    inverse
+}
+
 /// A shape with ones in front, up to a rank.
 pub fn padded(shape: &[Dim], rank: usize) -> Vec<Dim> {
     let ones = rank.saturating_sub(shape.len());

@@ -1,17 +1,19 @@
 //! Lets reshapes meet and cancel.
 
 use super::build::Build;
-use super::matching::{chain_up_to, input, is_pointwise, permutation};
+use super::matching::{chain_up_to, input, inverse, is_pointwise, only_given_by, permutation};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::dim::Dim;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
+use std::ops::Range;
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "merge_reshapes",
     doc: "Reshape -> Reshape => one or none; Reshape -> pointwise with single numbers -> Reshape back => pointwise; \
-          Transpose that keeps the first axes -> Reshape of those alone => Reshape -> Transpose",
+          Transpose that keeps the first axes -> Reshape of those alone => Reshape -> Transpose; Reshape -> Transpose -> \
+          Reshape that splits axes or drops ones => Reshape -> Transpose",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -26,25 +28,52 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     }
 }
 
-/// Transpose that keeps the first axes -> Reshape of those alone => Reshape -> Transpose.
+/// Transpose that keeps the first axes -> Reshape of those => Reshape -> Transpose. Where another Reshape stands in front, which the
+/// new one joins, the other axes may be split as well.
 fn before_transpose<'n>(network: &'n Network, outer: &Layer, inner: &Layer) -> Found<'n> {
     rule_if_some!((x, perm) = input(inner, 0).zip(permutation(network, inner)));
     rule_if!(network.sole_user(inner.outputs[0]).is_some());
     let (from, to) = (&network[inner.outputs[0]].ty.shape, &network[outer.outputs[0]].ty.shape);
     let kept = perm.iter().enumerate().take_while(|(i, axis)| i == *axis).count();
-    let rest = from.len() - kept;
     // Where ones were all that moved, other rules know better.
-    rule_if!(kept > 0 && rest > 0 && to.len() > rest && to[to.len() - rest..] == from[kept..]);
-    let lead = to.len() - rest;
-    let mut patch = Patch::new(network);
-    let shape = [&to[..lead], &network[x].ty.shape[kept..]].concat();
-    let new = patch.reshape(x, &shape)?;
-    let order: Vec<usize> = (0..lead)
-        .chain(perm[kept..].iter().map(|axis| axis - kept + lead))
+    rule_if!(kept < from.len());
+    let rest = from.len() - kept;
+    let only_first = kept > 0 && to.len() > rest && to[to.len() - rest..] == from[kept..];
+    rule_if!(only_first || only_given_by(network, x, "Reshape").is_some());
+    rule_if_some!(parts = parts(from, to, kept));
+    // The axes of the result in the order of the source.
+    let order: Vec<usize> = inverse(&perm)
+        .into_iter()
+        .flat_map(|axis| parts[axis].clone())
         .collect();
-    let new = patch.transpose(new, &order)?;
+    let shape: Vec<Dim> = order.iter().map(|&axis| to[axis].clone()).collect();
+    let mut patch = Patch::new(network);
+    let new = patch.reshape(x, &shape)?;
+    let new = patch.transpose(new, &inverse(&order))?;
     patch.shunt(outer.outputs[0], new)?;
     Ok(Some(patch))
+}
+
+/// For each axis of a shape the axes of another one that it becomes, none for a one that is dropped; the first `kept` axes become
+/// some together, all of which stand with the first of them. `None` where another axis is joined with its neighbour.
+fn parts(from: &[Dim], to: &[Dim], kept: usize) -> Option<Vec<Range<usize>>> {
+    let mut start = to.len();
+    let mut found = vec![0..0; from.len()];
+    for axis in (kept..from.len()).rev() {
+        let (end, dim) = (start, &from[axis]);
+        let mut product = Dim::from(1i64);
+        while product != *dim || (start == end && start > 0 && to[start - 1] == *dim) {
+            start = start.checked_sub(1)?;
+            product = product * to[start].clone();
+        }
+        found[axis] = start..end;
+    }
+    match kept {
+        0 if to[..start].iter().all(|dim| dim.is(1)) => found[0].start = 0,
+        0 => return None,
+        _ => found[0] = 0..start,
+    }
+    Some(found)
 }
 
 /// Reshape -> Reshape => one or none.
@@ -154,5 +183,44 @@ mod tests {
             "%Reshape: float32[1, 6, s, 4] = Reshape(%x, [1, 6, s, 4]) {allowzero=1}
              %Reshape~1: float32[1, 6, 4, s] = Transpose(%Reshape) {perm=[0, 1, 3, 2]}",
         );
+    }
+
+    /// x -> Reshape -> Transpose -> Reshape.
+    fn around_transpose(x: &str, first: &[i64], perm: &[i64], last: &[i64]) -> Graph {
+        let mut g = Graph::new();
+        let x = g.input("x", x);
+        let (first, last) = (g.ints(first), g.ints(last));
+        let y = g.op("Reshape", &[x, first]);
+        let y = g.op_with("Transpose", attrs([("perm", Attr::Ints(perm.into()))]), &[y]);
+        let y = g.op("Reshape", &[y, last]);
+        g.output(y);
+        g
+    }
+
+    #[test]
+    fn axes_are_split_before_they_move() {
+        around_transpose("s 2 12", &[0, 8, 3], &[1, 0, 2], &[2, 4, -1, 3]).becomes(
+            &PASS,
+            "%Reshape: float32[s, 2, 4, 3] = Reshape(%x, [s, 2, 4, 3]) {allowzero=1}
+             %Reshape~1: float32[2, 4, s, 3] = Transpose(%Reshape) {perm=[1, 2, 0, 3]}",
+        );
+    }
+
+    #[test]
+    fn ones_are_dropped_before_axes_move() {
+        around_transpose("s 2 12", &[1, -1, 2, 3, 4], &[3, 1, 2, 0, 4], &[3, -1, 2, 4]).becomes(
+            &PASS,
+            "%Reshape: float32[s, 2, 3, 4] = Reshape(%x, [s, 2, 3, 4]) {allowzero=1}
+             %Reshape~1: float32[3, s, 2, 4] = Transpose(%Reshape) {perm=[2, 0, 1, 3]}",
+        );
+    }
+
+    #[test]
+    fn axes_that_moved_next_to_each_other_are_joined_behind() {
+        let joined = around_transpose("n 4 6", &[0, 2, 2, 6], &[0, 2, 3, 1], &[0, -1, 2]);
+        let across = around_transpose("n 4 6", &[0, 2, 12], &[2, 1, 0], &[4, 6, -1]);
+        for mut g in [joined, across] {
+            assert_eq!((PASS.apply)(&mut g.network, &Default::default()).unwrap(), 0);
+        }
     }
 }

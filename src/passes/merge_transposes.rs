@@ -1,10 +1,12 @@
 //! Lets transposes meet and cancel: they sink through what works on any order of elements.
 
 use super::build::Build;
-use super::matching::{input, is_constant, is_pointwise, only_given_by, output_type, padded, permutation};
+use super::matching::{
+    given_by, input, inverse, is_constant, is_pointwise, moves_only_ones, only_given_by, output_type, padded,
+    permutation, sliced_axes,
+};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::attr::{Attr, Read};
-use crate::network::dim::Dim;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
@@ -12,8 +14,8 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 pub static PASS: Pass = Pass {
     name: "merge_transposes",
     doc: "Transpose -> Transpose => one or none; Transpose that moves only dimensions of 1 => Reshape; Transpose -> \
-          pointwise, Concat, reduction, Softmax => the same before the Transpose; Transpose of the last two axes -> \
-          MatMul => MatMul with transA, transB",
+          pointwise, Concat, reduction, Softmax => the same before the Transpose; Transpose -> Slices that leave it only \
+          dimensions of 1 => Slices -> Transpose; Transpose of the last two axes -> MatMul => MatMul with transA, transB",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -23,6 +25,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
         "Transpose" => merge(network, layer),
         "MatMul" => into_matmul(network, layer),
         "Concat" => past_concat(network, id),
+        "Slice" => past_slice(network, layer),
         "Softmax" | "LogSoftmax" => past_axis(network, layer),
         name if name.starts_with("Reduce") && layer.attrs.contains_key("axes") => past_reduction(network, layer),
         _ if is_pointwise(layer) && layer.outputs.len() == 1 => past_pointwise(network, id),
@@ -49,21 +52,10 @@ fn merge<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     Ok(Some(patch))
 }
 
-fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
-    let moved: Vec<_> = perm.iter().filter(|&&axis| !shape[axis].is(1)).collect();
-    moved.is_sorted()
-}
-
 /// The Transpose that gives a tensor and would vanish with this use: what it reads, and its order.
 fn transposed(network: &Network, tensor: TensorId) -> Option<(TensorId, Vec<usize>)> {
     let layer = only_given_by(network, tensor, "Transpose")?;
     Some((input(layer, 0)?, permutation(network, layer)?))
-}
-
-fn inverse(perm: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; perm.len()];
-    perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
-    inverse
 }
 
 /// The patch that runs a layer on other inputs and transposes what it gives.
@@ -144,6 +136,36 @@ fn past_concat(network: &Network, id: LayerId) -> Found<'_> {
     attrs.insert("axis".into(), Attr::Int(perm[axis] as i64));
     let sources: Vec<_> = inputs.iter().map(|(source, _)| Some(*source)).collect();
     then_transpose(Patch::new(network), layer, &sources, &perm, attrs)
+}
+
+/// Whether Slices alone read what a Transpose gives, and each leaves it only dimensions of 1 to move.
+pub(super) fn sinks_below_slices(network: &Network, layer: &Layer) -> bool {
+    let (Some(perm), result) = (permutation(network, layer), layer.outputs[0]) else {
+        return false;
+    };
+    let back = inverse(&perm);
+    let leaves_ones = |user: &LayerId| {
+        let shape = &output_type(network, *user).shape;
+        let before = || -> Vec<_> { back.iter().map(|&axis| shape[axis].clone()).collect() };
+        network[*user].op.name == "Slice" && moves_only_ones(&before(), &perm)
+    };
+    !network.is_output(result) && network[result].users.iter().all(leaves_ones)
+}
+
+/// Transpose -> Slice => Slice -> Transpose, where nothing but Slices reads the Transpose, and each leaves it only dimensions of 1.
+fn past_slice<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!(x = input(layer, 0));
+    rule_if_some!(inner = given_by(network, x, "Transpose"));
+    rule_if_some!((source, perm) = input(inner, 0).zip(permutation(network, inner)));
+    rule_if!(sinks_below_slices(network, inner));
+    rule_if_some!(axes = sliced_axes(network, layer));
+    let axes: Vec<_> = axes.into_iter().map(|axis| perm[axis].into()).collect();
+    let mut patch = Patch::new(network);
+    let mut inputs = layer.inputs.clone();
+    inputs.resize(inputs.len().max(4), None);
+    inputs[0] = Some(source);
+    inputs[3] = Some(patch.dims(&axes));
+    then_transpose(patch, layer, &inputs, &perm, layer.attrs.clone())
 }
 
 /// Transpose -> Softmax => Softmax -> Transpose.
@@ -262,6 +284,42 @@ mod tests {
             %Concat: float32[n, 4, 3] = Concat(%Add, %Add) {axis=1}
             %Softmax: float32[n, 4, 3] = Softmax(%Concat) {axis=2}",
         );
+    }
+
+    /// x -> Transpose with the axis of 2 in front -> its entries.
+    fn entries(g: &mut Graph) -> (TensorId, [TensorId; 2]) {
+        let x = g.input("x", "n 2 h 4");
+        let t = transpose(g, x, &[1, 0, 2, 3]);
+        let entries = [0, 1].map(|at| {
+            let [start, end, axis] = [at, at + 1, -4].map(|number| g.ints(&[number]));
+            g.op("Slice", &[t, start, end, axis])
+        });
+        (t, entries)
+    }
+
+    #[test]
+    fn entries_are_taken_before_their_axis_moves() {
+        let mut g = Graph::new();
+        let (_, entries) = entries(&mut g);
+        entries.into_iter().for_each(|entry| g.output(entry));
+        g.becomes(
+            &PASS,
+            "
+            %Slice: float32[n, 1, h, 4] = Slice(%x, int64[1](0), int64[1](1), int64[1](1))
+            %Slice~1: float32[n, 1, h, 4] = Slice(%x, int64[1](1), int64[1](2), int64[1](1))
+            %Slice~2: float32[1, n, h, 4] = Reshape(%Slice, [1, n, h, 4]) {allowzero=1}
+            %Slice~3: float32[1, n, h, 4] = Reshape(%Slice~1, [1, n, h, 4]) {allowzero=1}",
+        );
+    }
+
+    #[test]
+    fn a_transpose_that_not_only_entries_read_stays_above_them() {
+        let mut g = Graph::new();
+        let (t, [first, _]) = entries(&mut g);
+        let other = g.op("Tanh", &[t]);
+        g.output(first);
+        g.output(other);
+        assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
     }
 
     #[test]

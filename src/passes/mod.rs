@@ -56,6 +56,7 @@ pub mod round_weights;
 pub mod scatter_rows;
 pub mod separate_dequantize;
 pub mod simplify;
+pub mod sink_transposes;
 pub mod slice_entries;
 pub mod unflatten_images;
 pub mod unflatten_products;
@@ -123,6 +124,8 @@ static CLEAN: &[&Pass] = &[
     &merge_transposes::PASS,
     &merge_reshapes::PASS,
     &unflatten_products::PASS,
+    // Behind those, which leave the first axes of what reshapes and slices read alone.
+    &sink_transposes::PASS,
     &clean_casts::PASS,
 ];
 

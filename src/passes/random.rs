@@ -36,7 +36,7 @@ impl Graph {
     fn step(&mut self, x: TensorId, known: &[TensorId]) -> TensorId {
         let shape = self.shape(x);
         let rank = shape.len();
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0 => {
                 let op = self.pick(&["Relu", "Sigmoid", "Tanh", "Neg", "Abs", "HardSwish", "Identity", "Silu"]);
                 self.op(op, &[x])
@@ -127,6 +127,19 @@ impl Graph {
                 let gate = self.op("Sigmoid", &[x]);
                 self.op("Mul", &[gate, x])
             }
+            16 if rank >= 3 && shape[rank - 1].is_some() => {
+                let mut perm: Vec<i64> = (0..rank as i64).collect();
+                perm.swap(0, 1);
+                let y = self.op_with("Transpose", attrs([("perm", Attr::Ints(perm.clone()))]), &[x]);
+                let w = self.weights(&[shape[rank - 1].unwrap() as usize, 4]);
+                let y = self.op("MatMul", &[y, w]);
+                let target: Vec<i64> = [vec![0; rank - 1], vec![2, 2]].concat();
+                let target = self.ints(&target);
+                let y = self.op("Reshape", &[y, target]);
+                perm.push(rank as i64);
+                perm.swap(rank - 2, rank - 1);
+                self.op_with("Transpose", attrs([("perm", Attr::Ints(perm))]), &[y])
+            }
             _ => self.op("Tanh", &[x]),
         }
     }
@@ -181,6 +194,7 @@ fn the_pipeline_keeps_what_random_networks_compute() {
         "recognise_activations",
         "remove_no_ops",
         "simplify",
+        "sink_transposes",
     ];
     assert!(all.iter().all(|pass| found.contains(pass)), "{found:?}");
 }

@@ -1,17 +1,18 @@
 //! Lets products of rows be products of the tensor that the rows were made of.
 
 use super::build::Build;
-use super::matching::{chain_up_to, input, is_pointwise, only_given_by};
+use super::matching::{chain_up_to, input, is_pointwise};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::attr::Read;
+use crate::network::dim::Dim;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "unflatten_products",
-    doc: "Reshape to rows -> MatMul by a matrix -> pointwise with numbers or a vector -> Reshape back => MatMul -> pointwise: \
-          Dense of Keras; what follows then joins the product",
+    doc: "Reshape to rows -> MatMul by a matrix -> Reshape back, pointwise with numbers or a vector between them => Reshape \
+          that joins last axes, or none -> MatMul: Dense of Keras, heads behind Attention; what follows then joins the product",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -22,15 +23,12 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     rule_if_some!((between, product) = chain_up_to(network, x, "MatMul", along_rows));
     rule_if_some!((rows, matrix) = input(product, 0).zip(input(product, 1)));
     rule_if!(network[matrix].ty.rank() == 2 && network[rows].ty.rank() >= 2 && !product.attrs.flag("transA"));
-    rule_if_some!(source = only_given_by(network, rows, "Reshape").and_then(|inner| input(inner, 0)));
-    rule_if!(splits_rows_alike(
-        network,
-        source,
-        rows,
-        product.outputs[0],
-        outer.outputs[0]
-    ));
+    rule_if_some!((before, inner) = chain_up_to(network, rows, "Reshape", along_rows));
+    rule_if_some!(source = input(inner, 0));
+    rule_if_some!(shape = unflattened(network, source, rows, product.outputs[0], outer.outputs[0]));
     let mut patch = Patch::new(network);
+    let source = patch.reshape(source, &shape)?;
+    let source = patch.again(&before, source)?;
     let operands = [Some(source), Some(matrix)];
     let new = patch.add_named("", product.op, product.attrs.clone(), &operands)?[0];
     let new = patch.again(&between, new)?;
@@ -39,14 +37,20 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     Ok(Some(patch))
 }
 
-/// Whether the reshapes around a product part nothing but its rows, and both in the same way.
-fn splits_rows_alike(network: &Network, source: TensorId, rows: TensorId, product: TensorId, result: TensorId) -> bool {
+/// The shape of the source of rows in which their product has the shape of the result: where the reshapes around the product split
+/// its rows in the same way.
+fn unflattened(
+    network: &Network,
+    source: TensorId,
+    rows: TensorId,
+    product: TensorId,
+    result: TensorId,
+) -> Option<Vec<Dim>> {
     let [source, rows, product, result] = [source, rows, product, result].map(|t| network[t].ty.shape.as_slice());
-    let parts = |from: &[_], to: &[_]| from.last() == to.last();
-    source.len() >= 2
-        && parts(source, rows)
-        && parts(product, result)
-        && source[..source.len() - 1] == result[..result.len() - 1]
+    let lead = result.len().checked_sub(1).filter(|&lead| lead > 0)?;
+    let width = source.get(lead..)?.iter().cloned().reduce(|width, dim| width * dim)?;
+    let alike = source[..lead] == result[..lead] && rows.last() == Some(&width) && product.last() == result.last();
+    alike.then(|| [&source[..lead], &[width]].concat())
 }
 
 /// The input of a pointwise layer whose rows its result has; the others are numbers, or vectors along a row.
@@ -62,6 +66,8 @@ fn along_rows(network: &Network, layer: &Layer) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
     use crate::passes::testing::Graph;
 
     /// x -> Reshape -> MatMul -> Add -> Relu -> Reshape.
@@ -87,6 +93,40 @@ mod tests {
             %Reshape: float32[n, 5, 7, 16] = MatMul(%x, %w) {transA=0, transB=0}
             %Reshape~1: float32[n, 5, 7, 16] = Add(%b, %Reshape)
             %Reshape~2: float32[n, 5, 7, 16] = Relu(%Reshape~1)",
+        );
+    }
+
+    #[test]
+    fn heads_alone_are_joined_in_front_of_a_product() {
+        dense("n 5 2 4", &[-1, 8], &[-1, 5, 16]).becomes(
+            &PASS,
+            "
+            %Reshape: float32[n, 5, 8] = Reshape(%x, [n, 5, 8]) {allowzero=1}
+            %Reshape~1: float32[n, 5, 16] = MatMul(%Reshape, %w) {transA=0, transB=0}
+            %Reshape~2: float32[n, 5, 16] = Add(%b, %Reshape~1)
+            %Reshape~3: float32[n, 5, 16] = Relu(%Reshape~2)",
+        );
+    }
+
+    #[test]
+    fn rows_are_rounded_as_they_lie() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 5 8");
+        let w = g.input("w", "8 16");
+        let (there, back) = (g.ints(&[-1, 8]), g.ints(&[-1, 5, 16]));
+        let scale = g.scalar(0.0625);
+        let y = g.op("Reshape", &[x, there]);
+        let y = g.op_with("QuantizeLinear", attrs([("to", Attr::Type(DType::Int8))]), &[y, scale]);
+        let y = g.op("DequantizeLinear", &[y, scale]);
+        let y = g.op("MatMul", &[y, w]);
+        let y = g.op("Reshape", &[y, back]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "
+            %Reshape: int8[n, 5, 8] = QuantizeLinear(%x, float32[](0.0625)) {saturate=1, to=int8}
+            %Reshape~1: float32[n, 5, 8] = DequantizeLinear(%Reshape, float32[](0.0625))
+            %Reshape~2: float32[n, 5, 16] = MatMul(%Reshape~1, %w) {transA=0, transB=0}",
         );
     }
 
