@@ -7,7 +7,7 @@ use neurenix::engine::{Engine, config::BuilderConfig};
 use neurenix::error::{ErrorKind, Result};
 use neurenix::network::array::Array;
 use neurenix::network::attr::{Attr, Attrs, attrs};
-use neurenix::network::dim::Dim;
+use neurenix::network::dim::{Binding, Dim};
 use neurenix::network::dtype::DType;
 use neurenix::network::{Network, TensorId, ops, reference};
 use neurenix::plan::Provider;
@@ -215,5 +215,45 @@ fn a_tactic_that_does_not_serve_a_shape_is_replaced_and_noted() {
         let wanted =
             "e runs as reference where its tactic toy does not serve the shapes of a call: the batch is too large";
         assert!(notes.len() == 5 && notes.contains(&wanted.to_string()), "{notes:#?}");
+    }
+}
+
+/// Two tensors that are joined and read as one; a Concat takes 1,000 ns in all.
+fn joined() -> Network {
+    let mut network = Network::new("joined");
+    let x = network
+        .add_input("x", DType::Float32, [2i64, 3, 4].map(Dim::from).to_vec())
+        .unwrap();
+    let mut add = |op, inputs: &[TensorId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let attrs = if inputs.len() > 1 {
+            attrs([("axis", Attr::Int(1))])
+        } else {
+            attrs([])
+        };
+        network.add_layer("", op, attrs, &inputs).unwrap()[0]
+    };
+    let parts = [&ops::relu::DEF, &ops::sigmoid::DEF].map(|op| add(op, &[x]));
+    let whole = add(&ops::concat::DEF, &parts);
+    let y = add(&ops::sigmoid::DEF, &[whole]);
+    network.mark_output(y, "y").unwrap();
+    network
+}
+
+#[test]
+fn slices_are_kept_where_they_lose_less_than_copies_take() {
+    for (slice_time, copied) in [(None, false), (Some(1400), false), (Some(1600), true)] {
+        let toy = Toy {
+            slice_time,
+            ..Toy::new(false, true)
+        };
+        let network = joined();
+        let engine = Engine::build(network.clone(), BuilderConfig::default(), &[Arc::new(toy)]).unwrap();
+        let report = engine.report(&Binding::default()).unwrap();
+        let concat = report.kernels.iter().find(|kernel| kernel.kernel == "Concat").unwrap();
+        assert_eq!(!concat.implementation.is_empty(), copied, "{slice_time:?}");
+        let input = Array::from_f64(DType::Float32, vec![2, 3, 4], &[0.25; 24]).unwrap();
+        let want = reference::evaluate(&network, std::slice::from_ref(&input)).unwrap();
+        assert_eq!(run(Arc::new(engine), &[input], false)[0].bytes(), want[0].bytes());
     }
 }

@@ -44,6 +44,7 @@ pub mod keep_activations;
 pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod move_quantization;
+pub mod nest_concats;
 pub mod pack_weights;
 pub mod plan_precision;
 pub mod recognise_activations;
@@ -116,6 +117,7 @@ static CLEAN: &[&Pass] = &[
     &remove_no_ops::PASS,
     &scatter_rows::PASS,
     &slice_entries::PASS,
+    &nest_concats::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
     &fold_pad::PASS,

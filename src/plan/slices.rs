@@ -74,7 +74,7 @@ impl Slices<'_> {
 
     /// How many nanoseconds longer a kernel takes for slices, if it is one for which that may be much.
     fn lost(&self, command: &Command, tuner: &mut Tuner) -> Result<f64> {
-        let timed = command.kernel.times_slices(&command.form) && command.time > 0.0;
+        let timed = command.kernel.times_slices(&command.form) && command.alias() == Alias::None && command.time > 0.0;
         let touched = command
             .inputs
             .iter()

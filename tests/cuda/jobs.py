@@ -506,6 +506,16 @@ def products_of_8_bits_at_once() -> set[str]:
 
 
 @leaves_nothing
+def product_of_vectors() -> list[str]:
+    """The kernels that give a tensor without axes."""
+    network = nx.Network("vectors")
+    x, y = (network.add_input(name, "float16", [7]) for name in "xy")
+    network.mark_output(network.add_layer("MatMul", [x, y])[0], "z")
+    ones = np.ones(7, np.float16)
+    return [str(outcome["kernel"]) for outcome in _native.run_every_form(network, "cuda", {"x": ones, "y": ones})]
+
+
+@leaves_nothing
 def of_tokens() -> set[str]:
     """The kernels for two products of rows with a scale for each."""
     rng = np.random.default_rng(0)

@@ -165,7 +165,7 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
         assert ("cuda", "MatMulNBits") in process.run(jobs.alone, jobs.packed)
         in_int8 = [process.run(jobs.calibrated, precision)[0] for precision in ("int8", "int8+fp16")]
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
-    assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
+    assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}", "int8 ConvTranspose+QuantizeLinear"} <= set(kernels)
     assert {"DynamicQuantizePerToken", "int8 MatMul+Relu"} <= of_tokens
     quantizing, casting = ("int8 MatMul+Add+QuantizeLinear", "fp8 MatMul+Cast")
     assert at_once == ({"+".join([quantizing] * 3), "+".join([casting] * 3)} if capability == 90 else set())

@@ -91,6 +91,10 @@ def test_packed_weights_stay_so_and_what_has_no_kernel_is_written_in_smaller_ops
     assert process.run(jobs.alone, jobs.packed) == [("cuda", "MatMulNBits"), ("cuda", "LSTM")]
 
 
+def test_the_product_of_two_vectors_has_kernels(process: Process) -> None:
+    assert set(process.run(jobs.product_of_vectors)) == {"MatMul"}
+
+
 def test_products_of_one_shape_are_graphs_too(process: Process) -> None:
     # The second engine that is proposed finds that it can't; a shape that may change has none.
     assert process.run(jobs.graphs, 128) == [f"cudnnBackendExecute 3 operations, engine {n}" for n in (0, 3)]

@@ -37,6 +37,8 @@ pub struct Toy {
     pub fault: Option<(&'static str, Fault)>,
     /// The largest batch that the first of its two forms serves.
     pub largest_batch: Option<usize>,
+    /// Nanoseconds of a kernel whose operands are slices, where they differ from those of others.
+    pub slice_time: Option<u64>,
 }
 
 impl Toy {
@@ -49,6 +51,7 @@ impl Toy {
             room,
             fault: None,
             largest_batch: None,
+            slice_time: None,
         }
     }
 }
@@ -79,6 +82,7 @@ struct ToyKernel {
     transfers: bool,
     fault: Option<Fault>,
     largest_batch: Option<usize>,
+    times_slices: bool,
 }
 
 #[derive(Clone)]
@@ -281,6 +285,7 @@ impl Provider for Toy {
             transfers: false,
             fault: self.fault.filter(|(op, _)| *op == l.op.name).map(|(_, fault)| fault),
             largest_batch: self.largest_batch,
+            times_slices: self.slice_time.is_some(),
         };
         let kernel: Arc<dyn Kernel> = Arc::new(kernel);
         Ok(vec![Candidate {
@@ -296,8 +301,10 @@ impl Provider for Toy {
     fn transfer(&self) -> Option<Arc<dyn Kernel>> {
         self.far.map(|_| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
     }
-    fn time(&self, _: &mut Instance, _: &Request) -> Result<u64> {
-        Ok(1000)
+    fn time(&self, _: &mut Instance, request: &Request) -> Result<u64> {
+        let mut all = request.inputs.iter().chain(request.outputs);
+        let sliced = all.any(|operand| operand.parent_channels.is_some());
+        Ok(self.slice_time.filter(|_| sliced).unwrap_or(1000))
     }
     fn run(&self, _: usize, job: Job) -> Result<()> {
         job()
@@ -315,6 +322,7 @@ impl Toy {
             transfers,
             fault: None,
             largest_batch: None,
+            times_slices: false,
         }
     }
 }
@@ -359,6 +367,9 @@ impl Kernel for ToyKernel {
     fn takes_slices(&self, _: &Form) -> (bool, bool) {
         let takes = self.moves() != Alias::Reshape && !self.transfers;
         (takes, takes)
+    }
+    fn times_slices(&self, _: &Form) -> bool {
+        self.times_slices
     }
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let too_large = |&most: &usize| request.form.tactic.number() == 0 && request.outputs[0].shape[0] > most;

@@ -1,5 +1,6 @@
 //! The `Tail` of kernels that multiply, written for the layers behind a product.
 
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand};
@@ -109,10 +110,11 @@ impl Behind {
         let is_bytes = laid
             .as_ref()
             .is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
-        let columns = &network[product].ty.shape[epilogue.axis];
+        // The product of two vectors has no axis.
+        let columns = network[product].ty.shape.get(epilogue.axis);
         let read = Read {
             operands: &operands,
-            columns: columns.as_const().unwrap_or(0),
+            columns: columns.and_then(Dim::as_const).unwrap_or(0),
             scales: scales.map(|_| operands.len()),
         };
         text += &structure(&read, &names, &others, laid, !numbers.is_empty());

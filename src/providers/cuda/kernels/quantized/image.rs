@@ -1,6 +1,7 @@
 //! Images of floats that the kernel for few channels quantizes as it reads them.
 
-use super::{Found, Operation, stem};
+use super::found::Found;
+use super::{Operation, stem};
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
