@@ -154,7 +154,13 @@ def refitted(model: onnx.ModelProto, given: dict[str, Array], values: dict[str, 
         # Some weights decide shapes, or what an op takes.
         return
     if floats and floats.keys() <= held and all(values[name].shape == shape for name, shape in shapes.items()):
-        engine.update_weights(floats)
+        try:
+            engine.update_weights(floats)
+        except nx.InvalidArgumentError as error:
+            # Those of a tensor between, which a reduction hides.
+            if "decide shapes" in str(error):
+                return
+            raise
         compare("level 0, refitted", engine.run(given), values)
 
 
