@@ -1,7 +1,7 @@
 //! Transposed convolutions whose windows do not overlap: each pixel gives a block of pixels of the result, all of them as one product of
 //! rows, which a kernel puts where they belong (the sub-pixel convolution of Shi et al., 2016).
 
-use super::{Operation, Quantized};
+use super::{Operation, Quantized, rows};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
@@ -70,21 +70,7 @@ impl Blocks {
                 alignment: lies.alignment,
             }
         };
-        Convolution {
-            dtype: y.dtype,
-            tf32: false,
-            transposed: false,
-            x: pixels(x, self.channels[0]),
-            w: Tensor::dense(vec![columns as i64, self.channels[0] as i64, 1, 1]),
-            y: pixels(y, columns),
-            strides: vec![1; 2],
-            dilations: vec![1; 2],
-            begin: vec![0; 2],
-            end: vec![0; 2],
-            bias: false,
-            residual: None,
-            activation: None,
-        }
+        rows::of_pixels(y.dtype, pixels(x, self.channels[0]), pixels(y, columns))
     }
 }
 

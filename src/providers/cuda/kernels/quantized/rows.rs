@@ -81,13 +81,19 @@ fn boxes(rows: usize, pairs: usize, step: usize, lines: usize) -> Boxes {
 pub fn matrices(x: &Operand, y: &Operand) -> Convolution {
     let [terms, columns] = [x, y].map(|operand| operand.shape.last().copied().unwrap_or(0) as i64);
     let rows = y.elements() as i64 / columns.max(1);
+    let [x, result] = [terms, columns].map(|channels| Tensor::dense(vec![1, channels, 1, rows]));
+    of_pixels(y.dtype, x, result)
+}
+
+/// The convolution that looks at each pixel by itself.
+pub fn of_pixels(dtype: DType, x: Tensor, y: Tensor) -> Convolution {
     Convolution {
-        dtype: y.dtype,
+        dtype,
         tf32: false,
         transposed: false,
-        x: Tensor::dense(vec![1, terms, 1, rows]),
-        w: Tensor::dense(vec![columns, terms, 1, 1]),
-        y: Tensor::dense(vec![1, columns, 1, rows]),
+        w: Tensor::dense(vec![y.sizes[1], x.sizes[1], 1, 1]),
+        x,
+        y,
         strides: vec![1; 2],
         dilations: vec![1; 2],
         begin: vec![0; 2],
