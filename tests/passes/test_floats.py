@@ -180,6 +180,21 @@ def test_every_form_of_a_convolution_keeps_what_is_not_finite() -> None:
         np.testing.assert_allclose(got[small], want[small], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("channels", [3, 19, 32])
+def test_every_form_of_a_convolution_and_relu_makes_nothing_of_minus_infinity(channels: int) -> None:
+    x = np.random.default_rng(0).standard_normal((1, channels, 12, 12)).astype(F32)
+    x[0, 1, 8, 8] = -np.inf
+    made = Network("")
+    w = made.add_constant("w", np.full((32, channels, 3, 3), 0.1, F32))
+    y = made.add_layer("Conv", [made.add_input("x", F32, x.shape), w], {"pads": [1] * 4})[0]
+    made.mark_output(made.add_layer("Relu", [y])[0], "y")
+    outcomes = [one for one in _native.run_every_form(made, "cpu", {"x": x}) if one["kernel"] == "Conv+Relu"]
+    assert len(outcomes) > 2
+    for outcome in outcomes:
+        [(_, got, _)] = outcome["outputs"]
+        assert (got[0, :, 7:10, 7:10] == 0).all() and np.isfinite(got).all(), outcome["implementation"]
+
+
 @pytest.mark.parametrize("op", ["Max", "Min"])
 def test_the_greater_of_a_convolution_and_nan_is_nan(op: str) -> None:
     x = np.random.default_rng(0).standard_normal((1, 16, 12, 12)).astype(F32)

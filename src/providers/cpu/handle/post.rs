@@ -17,6 +17,25 @@ pub struct Options {
     pub quantization: Quantization,
 }
 
+impl Options {
+    /// Whether there is a Relu.
+    pub fn has_relu(&self) -> bool {
+        self.post.iter().any(PostOp::is_relu)
+    }
+
+    /// With an Elu of nothing in place of each Relu: kernels that multiply what is below zero by the slope make NaN of minus infinity.
+    pub fn with_elu(&self) -> Self {
+        let elu = |op: &PostOp| match op.is_relu() {
+            true => PostOp::Eltwise(Eltwise::Elu { alpha: 0.0 }),
+            false => op.clone(),
+        };
+        Self {
+            post: self.post.iter().map(elu).collect(),
+            ..self.clone()
+        }
+    }
+}
+
 /// Which scales and zero points a product of integers of 8 bits takes, as inputs behind its bias, in this order: scales are
 /// float32, zero points int32.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,6 +82,12 @@ pub enum PostOp {
     Binary(Binary, Desc),
     /// Maps each element.
     Eltwise(Eltwise),
+}
+
+impl PostOp {
+    fn is_relu(&self) -> bool {
+        matches!(self, PostOp::Eltwise(Eltwise::Relu { slope: 0.0 }))
+    }
 }
 
 /// A function of two numbers; the result so far is the first.

@@ -179,7 +179,11 @@ impl Conv {
             groups: self.attrs.int("group") as usize,
         };
         let spec = self.spec(src, weights, dst, self.geometry(src, dst)?)?;
-        let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
+        let format = self.weighted.weights.format();
+        let mut primitive = spec.create(format.as_ref(), &options)?;
+        if (primitive.is_by_gemm() || primitive.is_reference()) && options.has_relu() {
+            primitive = spec.create(format.as_ref(), &options.with_elu())?;
+        }
         self.weighted.instance(primitive, request)
     }
 
