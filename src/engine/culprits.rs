@@ -11,7 +11,7 @@ use crate::network::dim::Binding;
 use crate::network::{Network, Source, TensorId};
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, place};
-use crate::plan::program::{Command, Program, operand};
+use crate::plan::program::{Command, Program};
 use crate::plan::regions::ExcludedLayers;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
 use crate::runtime::executable::Executable;
@@ -56,11 +56,7 @@ pub(super) fn find(
         .zip(tapped(network, &read, reference, config, binding, inputs)?)
         .collect();
     values.extend(network.inputs().iter().copied().zip(inputs.iter().cloned()));
-    let operands = program
-        .slots
-        .iter()
-        .map(|slot| operand(network, slot.tensor, slot.layout, binding));
-    let placement = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let placement = place(program, program.operands(binding)?);
     let rounding = verify::rounding(network, precision);
     let mut found = vec![];
     for command in suspects {

@@ -186,6 +186,17 @@ impl Program {
         Ok(made)
     }
 
+    /// The operand of each slot at concrete shapes, each dense.
+    ///
+    /// # Errors
+    /// As [`operand`].
+    pub fn operands(&self, binding: &Binding) -> Result<Vec<Operand>> {
+        let slots = self.slots.iter();
+        slots
+            .map(|slot| operand(&self.network, slot.tensor, slot.layout, binding))
+            .collect()
+    }
+
     /// The commands that run layers.
     pub fn kernels(&self) -> impl Iterator<Item = &Command> {
         self.commands.iter().filter(|command| !command.layers.is_empty())

@@ -6,7 +6,7 @@ use crate::plan::Alias;
 use crate::plan::effort::Effort;
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, place};
-use crate::plan::program::{Command, Program, SlotId, operand};
+use crate::plan::program::{Command, Program, SlotId};
 use crate::plan::timing::REFERENCE_TIME;
 use crate::plan::tuning::Tuner;
 use std::collections::BTreeSet;
@@ -16,11 +16,7 @@ use std::collections::BTreeSet;
 /// # Errors
 /// If a tensor has no size, or the caller ends the work.
 pub(super) fn losing(program: &Program, tuner: &mut Tuner) -> Result<BTreeSet<TensorId>> {
-    let operands = program
-        .slots
-        .iter()
-        .map(|slot| operand(&program.network, slot.tensor, slot.layout, &program.opt));
-    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let operands = program.operands(&program.opt)?;
     let places = place(program, operands.clone());
     let slices = (0..operands.len()).filter(|&slot| places.operands[slot].parent_channels.is_some());
     let wholes: BTreeSet<SlotId> = slices.map(|slot| places.root(slot)).collect();

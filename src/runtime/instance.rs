@@ -9,7 +9,7 @@ use crate::plan::arena::Placed;
 use crate::plan::build_jobs;
 use crate::plan::layout::Operand;
 use crate::plan::placement::place;
-use crate::plan::program::{Command, Program, operand};
+use crate::plan::program::{Command, Program};
 use crate::runtime::addresses::{ArenaBases, Linker};
 use crate::runtime::bindings::{ArrayAddress, Bindings};
 use crate::runtime::constants::{Fixed, fixed_memory};
@@ -384,11 +384,7 @@ fn launch_segments(segments: &mut [Segment], state: &mut CallState, asynchronous
 /// # Errors
 /// If a kernel can't serve these shapes; names the layer.
 pub fn rehearse(program: &Executable, binding: &Binding) -> Result<()> {
-    let operands = program
-        .slots
-        .iter()
-        .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
-    let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let places = place(program, program.operands(binding)?);
     let mut jobs = vec![];
     for (number, command) in program.commands.iter().enumerate() {
         if program.providers[command.provider].space() != Space::Host {

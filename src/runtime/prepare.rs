@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::network::dim::Binding;
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, is_ahead, place};
-use crate::plan::program::{Command, Program, operand};
+use crate::plan::program::{Command, Program};
 use crate::plan::{Alias, Instance, Prepared, Request, Tier, build_jobs};
 use crate::runtime::executable::Executable;
 use crate::runtime::instance::describe;
@@ -39,11 +39,7 @@ pub(super) fn prepare(program: Arc<Executable>, binding: &Binding) -> Result<Pre
 }
 
 fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<PreparedProgram> {
-    let operands = program
-        .slots
-        .iter()
-        .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
-    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let operands = program.operands(binding)?;
     let threads = threads_for(&program, &operands);
     let places = place(&program, operands);
     let mut commands = vec![];

@@ -229,13 +229,15 @@ def test_memory_stays_flat_over_many_frames() -> None:
             yield np.empty((480, 640, 3), np.uint8)
 
     function = lambda x: x.astype(np.float32)  # noqa: E731
-    for _ in Stream(function, source(200), jobs=2):
-        pass
+    # Each stream has threads of its own, and an allocator keeps memory for each thread: as much as they come to hold.
+    for _ in range(5):
+        for _ in Stream(function, source(200), jobs=2):
+            pass
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in Stream(function, source(3000), jobs=2):
         pass
-    # 3,000 frames are 2.7 GB, and their outputs four times as much. How many are on their way at once is chance.
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    # 3,000 frames are 2.7 GB, and their outputs four times as much.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
 
 
 class Closing:

@@ -169,8 +169,11 @@ impl Arguments {
         self
     }
 
-    /// Adds a struct of 32-bit numbers, by value.
+    /// Adds a struct of 32-bit numbers, by value; nothing where there are none.
     pub fn fields(&mut self, numbers: &[i32]) -> &mut Self {
+        if numbers.is_empty() {
+            return self;
+        }
         self.starts.push(self.words.len());
         let bits = |at: usize| u64::from(numbers.get(at).copied().unwrap_or(0) as u32);
         self.words

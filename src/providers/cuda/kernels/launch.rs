@@ -114,9 +114,7 @@ impl Launcher for Launches {
             if self.workspace > 0 {
                 arguments.address(call.workspace);
             }
-            if !launch.fields.is_empty() {
-                arguments.fields(&launch.fields);
-            }
+            arguments.fields(&launch.fields);
             if let Some(device_check) = &self.device_check {
                 arguments.address(device_check.flag.address());
             }

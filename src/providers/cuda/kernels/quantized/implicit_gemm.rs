@@ -329,11 +329,9 @@ impl Launcher for OnPixels {
         let mut arguments = Arguments::default();
         arguments.address(call.outputs[0]).address(lists);
         plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
-        arguments.fields(&self.share);
-        let structs = [&self.windows, &self.borders, &self.places].into_iter();
-        structs
-            .filter(|words| !words.is_empty())
-            .for_each(|words| _ = arguments.fields(words));
+        for words in [&self.share, &self.windows, &self.borders, &self.places] {
+            arguments.fields(words);
+        }
         arguments.number(self.constants.listed());
         arguments.map(&match &self.left {
             Left::Rows(boxes) => boxes.at(device, call.inputs[0])?,

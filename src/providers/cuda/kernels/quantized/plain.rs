@@ -62,9 +62,7 @@ pub fn pass(arguments: &mut Arguments, operands: &[*const u8], others: &[*mut u8
     for &address in others {
         arguments.address(address);
     }
-    if !numbers.is_empty() {
-        arguments.fields(numbers);
-    }
+    arguments.fields(numbers);
 }
 
 /// `Window` of `quantized_conv.cu`.
@@ -217,10 +215,7 @@ impl Launcher for Plain {
             .address(self.constants.weights())
             .address(self.constants.lists());
         pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
-        arguments.fields(&self.window.0);
-        if !self.places.is_empty() {
-            arguments.fields(&self.places);
-        }
+        arguments.fields(&self.window.0).fields(&self.places);
         arguments.number(self.constants.listed()).number(self.items);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }

@@ -200,10 +200,7 @@ impl Tiled {
             .address(self.constants.weights())
             .address(self.constants.lists());
         plain::pass(&mut arguments, &call.inputs[1..], &call.outputs[1..], &self.numbers);
-        arguments.fields(&self.shape);
-        if !self.places.is_empty() {
-            arguments.fields(&self.places);
-        }
+        arguments.fields(&self.shape).fields(&self.places);
         arguments.number(self.constants.listed()).number(self.outside);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
