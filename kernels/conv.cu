@@ -29,8 +29,9 @@ __device__ __forceinline__ typename Wide<T>::type rounded(X x) {
     return sizeof(X) == sizeof(T) ? widen(x) : widen(Narrow<T>::from(widen(x)));
 }
 
-template <typename T, typename X, bool TRANSPOSED>
-__device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* residual, const Shape& s) {
+// AFTER: what is done behind the activation, as `f_after` knows it.
+template <typename T, typename X, bool TRANSPOSED, int32 AFTER>
+__device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* residual, const T* scale, const T* shift, const Shape& s) {
     typedef typename Wide<T>::type W;
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     const uint64 plane = (uint64)s.out[0] * s.out[1] * s.out[2];
@@ -66,8 +67,10 @@ __device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* r
         }
     }
     if (bias) sum += widen(bias[m]);
-    if (residual) sum += widen(residual[pixel * s.residual_step + m]);
-    y[pixel * s.y_step + m] = Narrow<T>::from(f_activated(sum, s.activation, s.numbers));
+    const W other = residual ? widen(residual[pixel * s.residual_step + m]) : (W)0;
+    if (residual && (AFTER & 4) == 0) sum += other;
+    const W factor = AFTER & 1 ? widen(scale[m]) : (W)1, summand = AFTER & 2 ? widen(shift[m]) : (W)0;
+    y[pixel * s.y_step + m] = Narrow<T>::from(f_after<AFTER>(f_activated(sum, s.activation, s.numbers), factor, summand, other));
 }
 
 struct Tail {
@@ -77,22 +80,25 @@ struct Tail {
 };
 
 // V channels a thread; `from` may be `y`.
-template <typename T, int V, int ACTIVATION>
-__device__ void finish(T* y, const T* from, const T* bias, const T* residual, const Tail& s) {
+template <typename T, int V, int ACTIVATION, int32 AFTER>
+__device__ void finish(T* y, const T* from, const T* bias, const T* residual, const T* scale, const T* shift, const Tail& s) {
     typedef typename Wide<T>::type W;
     const int32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= s.items) return;
     const uint64 pixel = at / s.packs;
     const int32 channel = at % s.packs * V;
-    Pack<T, V> value = *(const Pack<T, V>*)(from + pixel * s.from_step + channel), shift, other;
-    if (bias) shift = *(const Pack<T, V>*)(bias + channel);
+    Pack<T, V> value = *(const Pack<T, V>*)(from + pixel * s.from_step + channel), biases, other = {}, factor = {}, summand = {};
+    if (bias) biases = *(const Pack<T, V>*)(bias + channel);
     if (residual) other = *(const Pack<T, V>*)(residual + pixel * s.residual_step + channel);
+    if constexpr ((AFTER & 1) != 0) factor = *(const Pack<T, V>*)(scale + channel);
+    if constexpr ((AFTER & 2) != 0) summand = *(const Pack<T, V>*)(shift + channel);
 #pragma unroll
     for (int32 i = 0; i < V; i++) {
         W sum = widen(value.item[i]);
-        if (bias) sum += widen(shift.item[i]);
-        if (residual) sum += widen(other.item[i]);
-        value.item[i] = Narrow<T>::from(f_activated(sum, ACTIVATION, s.numbers));
+        if (bias) sum += widen(biases.item[i]);
+        if (residual && (AFTER & 4) == 0) sum += widen(other.item[i]);
+        sum = f_activated(sum, ACTIVATION, s.numbers);
+        value.item[i] = Narrow<T>::from(f_after<AFTER>(sum, widen(factor.item[i]), widen(summand.item[i]), widen(other.item[i])));
     }
     *(Pack<T, V>*)(y + pixel * s.y_step + channel) = value;
 }

@@ -88,8 +88,9 @@ struct Places {
 };
 
 // HELD: nobody writes the weights any more. HEIGHT is that of the kernel, or 0 where its rows come one after another.
-template <typename T, int V, int HEIGHT, int WIDTH, int STRIDE, int RUN, int ACTIVATION, bool HELD>
-__device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
+// AFTER is what is done behind the activation, as `f_after` knows it.
+template <typename T, int V, int HEIGHT, int WIDTH, int STRIDE, int RUN, int ACTIVATION, int AFTER, bool HELD>
+__device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const T* scale, const T* shift, const Shape& s) {
     if (!HELD) wait_for_previous();
     const int32 own = s.groups * V, taps = s.kernel_height * WIDTH, first = blockIdx.y * own;
     for (int32 at = threadIdx.x; at < own * taps; at += blockDim.x) {
@@ -109,20 +110,24 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
         places.top = height * s.stride_height - s.begin_height;
         places.column = x + ((int64)image * s.in_height * s.in_width + places.left) * s.x_step + channel;
         places.template take<HEIGHT>(s);
-        Pack<T, V> shift;
-        if (bias) shift = *(const Pack<T, V>*)(bias + channel);
+        Pack<T, V> biases, factor = {}, summand = {};
+        if (bias) biases = *(const Pack<T, V>*)(bias + channel);
+        if constexpr ((AFTER & 1) != 0) factor = *(const Pack<T, V>*)(scale + channel);
+        if constexpr ((AFTER & 2) != 0) summand = *(const Pack<T, V>*)(shift + channel);
 #pragma unroll
         for (int32 t = 0; t < RUN; t++) {
             if (start + t >= s.out_width) break;
             const uint64 pixel = (uint64)row * s.out_width + start + t;
-            Pack<T, V> other, result;
+            Pack<T, V> other = {}, result;
             if (residual) other = *(const Pack<T, V>*)(residual + pixel * s.residual_step + channel);
 #pragma unroll
             for (int32 v = 0; v < V; v++) {
                 float value = places.sum[t][v];
-                if (bias) value += widen(shift.item[v]);
-                if (residual) value += widen(other.item[v]);
-                result.item[v] = Narrow<T>::from(f_activated(value, ACTIVATION, s.numbers));
+                if (bias) value += widen(biases.item[v]);
+                if (residual && (AFTER & 4) == 0) value += widen(other.item[v]);
+                value = f_activated(value, ACTIVATION, s.numbers);
+                value = f_after<AFTER>(value, widen(factor.item[v]), widen(summand.item[v]), widen(other.item[v]));
+                result.item[v] = Narrow<T>::from(value);
             }
             *(Pack<T, V>*)(y + pixel * s.y_step + channel) = result;
         }

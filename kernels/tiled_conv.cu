@@ -1,18 +1,40 @@
-// Small convolutions on tensor cores, with bias, residual and activation. Behind `pixels.cuh`.
+// Small convolutions on tensor cores, with bias, residual, activation, and what comes after that. Behind `pixels.cuh`.
+
+// What is read besides input and weights; null where it is not there.
+template <typename T>
+struct Sides {
+    const T *bias, *residual, *scale, *shift;
+};
 
 // What is read for the results that a thread writes, while the sums are taken: their channels are the same for all.
-template <typename L, typename T>
+template <typename L, typename T, int AFTER>
 struct Follows {
-    Pack<T, 8> shift, others[L::EACH];
+    Pack<T, 8> biases, factors, summands, others[L::EACH];
 
-    __device__ __forceinline__ void read(const T* bias, const T* residual, const Place& place, const Shape& s) {
+    __device__ __forceinline__ void read(const Sides<T>& sides, const Place& place, const Shape& s) {
         each_eight<L>([&](int32 number, int32 row, int32 column) {
             const int64 pixel = place.pixel(row, s);
             const int32 channel = place.first + column;
-            if (bias && number == 0 && channel < s.results) shift = *(const Pack<T, 8>*)(bias + channel);
+            if (number == 0 && channel < s.results) {
+                if (sides.bias) biases = *(const Pack<T, 8>*)(sides.bias + channel);
+                if constexpr ((AFTER & 1) != 0) factors = *(const Pack<T, 8>*)(sides.scale + channel);
+                if constexpr ((AFTER & 2) != 0) summands = *(const Pack<T, 8>*)(sides.shift + channel);
+            }
             if (pixel < 0 || channel >= s.results) return;
-            if (residual) others[number] = *(const Pack<T, 8>*)(residual + pixel * s.residual_step + channel);
+            if (sides.residual) others[number] = *(const Pack<T, 8>*)(sides.residual + pixel * s.residual_step + channel);
         });
+    }
+
+    // The same of a few channels, one by one.
+    __device__ __forceinline__ void read_some(const Sides<T>& sides, int64 pixel, int32 channel, int32 number, const Shape& s) {
+        #pragma unroll
+        for (int32 k = 0; k < 8; k++) {
+            if (channel + k >= s.results) return;
+            if (sides.bias) biases.item[k] = sides.bias[channel + k];
+            if constexpr ((AFTER & 1) != 0) factors.item[k] = sides.scale[channel + k];
+            if constexpr ((AFTER & 2) != 0) summands.item[k] = sides.shift[channel + k];
+            if (sides.residual) others[number].item[k] = sides.residual[pixel * s.residual_step + channel + k];
+        }
     }
 };
 
@@ -37,15 +59,16 @@ __device__ __forceinline__ void activate(float (&x)[8], int32 activation, const 
     }
 }
 
-// `residual` may be `y`. HELD says that nobody writes the weights any more.
-template <typename L, bool HELD, typename T>
-__device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
+// The residual may be `y`. AFTER is what is done behind the activation, as `f_after` knows it; HELD says that nobody writes the weights
+// any more.
+template <typename L, int AFTER, bool HELD, typename T>
+__device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const Sides<T>& sides, const Shape& s) {
     extern __shared__ __align__(1024) uint8 memory[];
     const Place place = Place::of_block<L>(s);
     const bool wide = s.results % 8 == 0 && s.y_step % 8 == 0 && s.residual_step % 8 == 0;
-    Follows<L, T> follows;
+    Follows<L, T, AFTER> follows;
     const auto while_loading = [&]() {
-        if (wide) follows.read(bias, residual, place, s);
+        if (wide) follows.read(sides, place, s);
     };
     float sums[L::WM / 16][L::WN / 8][4] = {};
     sum_pixels<L, HELD, false, Warps<L, T>>(sums, memory, x, w, place, s, 0, while_loading);
@@ -56,25 +79,22 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* 
         float eight[8];
         collect<L>(eight, laid);
         T* to = y + pixel * s.y_step + channel;
-        Pack<T, 8> shift = {}, other = {}, pack;
-        if (wide) {
-            shift = follows.shift;
-            other = follows.others[number];
-        } else {
-            #pragma unroll
-            for (int32 k = 0; k < 8; k++) {
-                if (bias && channel + k < s.results) shift.item[k] = bias[channel + k];
-                if (residual && channel + k < s.results) other.item[k] = residual[pixel * s.residual_step + channel + k];
-            }
-        }
+        Pack<T, 8> pack;
+        if (!wide) follows.read_some(sides, pixel, channel, number, s);
+        const Pack<T, 8>& other = follows.others[number];
         #pragma unroll
         for (int32 k = 0; k < 8; k++) {
-            if (bias) eight[k] += widen(shift.item[k]);
-            if (residual) eight[k] += widen(other.item[k]);
+            if (sides.bias) eight[k] += widen(follows.biases.item[k]);
+            if (sides.residual && (AFTER & 4) == 0) eight[k] += widen(other.item[k]);
         }
         activate(eight, s.activation, s.numbers);
         #pragma unroll
-        for (int32 k = 0; k < 8; k++) pack.item[k] = Narrow<T>::from(eight[k]);
+        for (int32 k = 0; k < 8; k++) {
+            const float factor = AFTER & 1 ? widen(follows.factors.item[k]) : 1.0f;
+            const float summand = AFTER & 2 ? widen(follows.summands.item[k]) : 0.0f;
+            const float last = AFTER & 4 ? widen(other.item[k]) : 0.0f;
+            pack.item[k] = Narrow<T>::from(f_after<AFTER>(eight[k], factor, summand, last));
+        }
         if (wide) {
             *(Pack<T, 8>*)to = pack;
         } else {

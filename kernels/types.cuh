@@ -259,6 +259,15 @@ FUNCTION f_activated(W x, int32 activation, const float (&numbers)[2]) {
     }
 }
 
+// What a convolution does behind that: AFTER is a sum of 1 (a scale), 2 (a shift) and 4 (the residual).
+template <int32 AFTER, typename W>
+__device__ __forceinline__ W f_after(W x, W scale, W shift, W residual) {
+    if constexpr ((AFTER & 1) != 0) x *= scale;
+    if constexpr ((AFTER & 2) != 0) x += shift;
+    if constexpr ((AFTER & 4) != 0) x += residual;
+    return x;
+}
+
 FUNCTION f_shrink(W x, W lambd, W bias) { return x < -lambd ? x + bias : (x > lambd ? x - bias : (W)0); }
 FUNCTION f_modulo(W x, W y) {
     const W rest = fmod(x, y);

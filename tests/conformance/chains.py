@@ -97,6 +97,31 @@ def convolution(name: str, shape: tuple[int, ...], out: int, kernel: int, **attr
     return made
 
 
+def endings(name: str, shape: tuple[int, ...], out: int, kernel: int, **attrs: Any) -> list[Chain]:
+    """A convolution with what may follow its activation: a scale and a shift for each channel, and a residual."""
+    residual, channels = (shape[0], out, *shape[2:]), (out, *[1] * (len(shape) - 2))
+    made = []
+    for last, ending in (
+        ("Gelu", "scale_shift_add"),
+        ("Silu", "add"),
+        ("Relu", "add"),
+        ("Silu", "scale_shift"),
+        ("Clip", "shift_add"),
+        (None, "scale_add"),
+    ):
+
+        def make(b: Builder, last: str | None = last, ending: str = ending) -> list[nx.Tensor]:
+            y = b.conv(b.inputs[0], out, kernel, **attrs)
+            y = b.activation(last, y) if last else y
+            y = b.op("Mul", y, b.constant(*channels)) if "scale" in ending else y
+            y = b.op("Add", y, b.constant(*channels)) if "shift" in ending else y
+            return [b.op("Add", b.inputs[1], y) if "add" in ending else y]
+
+        shapes = (shape, residual) if "add" in ending else (shape,)
+        made.append(Chain("_".join([name, *([last] if last else []), "then", ending]), shapes, make))
+    return made
+
+
 def matrices(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     """A product with a constant matrix, with bias, residual and activation."""
     made = []
@@ -251,6 +276,12 @@ CHAINS: list[Chain] = [
     *convolution("grouped", (2, 32, 9, 7), 64, 3, group=4),
     *convolution("stem", (2, 3, 19, 17), 16, 3),
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3),
+    *endings("conv1x1", (2, 32, 9, 7), 64, 1),
+    *endings("conv3x3", (2, 32, 9, 7), 64, 3),
+    *endings("conv3x3_odd", (2, 19, 9, 7), 21, 3),
+    *endings("depthwise", (2, 32, 9, 7), 32, 7, group=32),
+    *endings("grouped", (2, 32, 9, 7), 64, 3, group=4),
+    *endings("conv3d", (1, 16, 5, 6, 7), 32, 3),
     *matrices("matmul", (2, 33, 64), 48),
     *matrices("matmul_row", (1, 64), 96),
     *several("matmul", (2, 33, 64), 48),

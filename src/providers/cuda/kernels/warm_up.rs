@@ -5,7 +5,7 @@ use super::Gpu;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::cublaslt::{Epilogue, Product};
-use crate::providers::cuda::library::cudnn::{Activation, Convolution, Tensor};
+use crate::providers::cuda::library::cudnn::{Activation, After, Convolution, Tensor};
 
 /// Asks each library something small, on a thread each. What goes wrong is found again by who needs it.
 pub fn warm_up(gpu: &Gpu) {
@@ -58,6 +58,7 @@ fn ask_cudnn(gpu: &Gpu) -> Result<()> {
         bias: true,
         residual: Some(image),
         activation: Some(Activation::Relu(0.0)),
+        after: After::default(),
     };
     let dnn = gpu.dnn()?;
     dnn.engines(&dnn.problem(&convolution)).map(|_| ())

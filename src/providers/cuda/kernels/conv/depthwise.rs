@@ -3,7 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{WIDEST, code, numbers, pack, sides};
+use super::direct::{WIDEST, after, code, numbers, pack, parameters, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
@@ -181,11 +181,12 @@ fn source(c: &Convolution, work: Work, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float");
     let (width, stride) = (c.w.sizes[3], c.strides[1]);
     let (Work { pack, run }, height) = (work, work.height(c));
-    let code = code(c.activation);
+    let (code, after, parameters) = (code(c.activation), after(c), parameters(ty));
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
-         const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {code}, {held}>(y, x, w, bias, residual, shape);\n}}\n"
+         const {ty}* w, {parameters}, const Shape shape) {{\n    \
+         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {code}, {after}, {held}>(y, x, w, bias, residual, scale, shift, \
+         shape);\n}}\n"
     )
 }
 
@@ -203,14 +204,8 @@ fn words(c: &Convolution, share: &Share) -> Vec<i64> {
 impl Launcher for Depthwise {
     fn launch(&mut self, call: &Call) -> Result<()> {
         let c = &self.convolution;
-        let [bias, residual] = sides(c, call);
-        let addresses = [
-            call.outputs[0].cast_const(),
-            call.inputs[0],
-            call.inputs[1],
-            bias,
-            residual,
-        ];
+        let operands = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1]];
+        let addresses = [&operands[..], &sides(c, call)].concat();
         let bytes = self.packed.0.work.pack * c.dtype.size();
         // Weights are read one by one.
         let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
@@ -234,7 +229,7 @@ impl Launcher for Depthwise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::cuda::library::cudnn::Tensor;
+    use crate::providers::cuda::library::cudnn::{After, Tensor};
 
     fn convolution(batch: i64, channels: i64, extent: i64, kernel: i64) -> Convolution {
         let x = Tensor::dense(vec![batch, channels, extent, extent]);
@@ -252,6 +247,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+            after: After::default(),
         }
     }
 

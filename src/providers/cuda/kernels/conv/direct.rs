@@ -9,7 +9,7 @@ use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Grid};
-use crate::providers::cuda::library::cudnn::{Activation, Convolution};
+use crate::providers::cuda::library::cudnn::{Activation, After, Convolution};
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/conv.cu");
@@ -45,10 +45,22 @@ pub fn numbers(activation: Option<Activation>) -> [i64; 2] {
     numbers.map(|number| i64::from(number.to_bits() as i32))
 }
 
-/// The addresses of bias and residual in a call, behind input and weights; null where there is none.
-pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 2] {
-    let side = |there: bool, at: usize| if there { call.inputs[at] } else { std::ptr::null() };
-    [side(c.bias, 2), side(c.residual.is_some(), 2 + usize::from(c.bias))]
+/// The addresses of bias, residual, and what comes after the activation in a call, behind input and weights; null where there is none.
+pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 4] {
+    let mut others = call.inputs[2..].iter().copied();
+    let there = [c.bias, c.residual.is_some(), c.after.scale, c.after.shift];
+    there.map(|there| if there { others.next() } else { None }.unwrap_or(std::ptr::null()))
+}
+
+/// The number by which the kernels know what comes after the activation (`f_after` of `types.cuh`).
+pub fn after(c: &Convolution) -> i64 {
+    let After { scale, shift, residual } = c.after;
+    [scale, shift, residual].into_iter().rev().fold(0, |bits, there| 2 * bits + i64::from(there))
+}
+
+/// The parameters of a kernel for [`sides`], whose elements are of a type.
+pub fn parameters(ty: &str) -> String {
+    format!("const {ty}* bias, const {ty}* residual, const {ty}* scale, const {ty}* shift")
 }
 
 /// The kernel that runs any convolution.
@@ -67,9 +79,11 @@ impl Direct {
     pub fn new(gpu: &Gpu, c: &Convolution, from: DType) -> Result<Self> {
         let [ty, from] = [c.dtype, from].map(|dtype| element(dtype).unwrap_or("float"));
         let source = format!(
-            "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {from}* x, const {ty}* w, const {ty}* bias, \
-             const {ty}* residual, const Shape shape) {{\n    convolve<{ty}, {from}, {}>(y, x, w, bias, residual, shape);\n}}\n",
-            c.transposed
+            "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {from}* x, const {ty}* w, {}, const Shape shape) {{\n    \
+             convolve<{ty}, {from}, {}, {}>(y, x, w, bias, residual, scale, shift, shape);\n}}\n",
+            parameters(ty),
+            c.transposed,
+            after(c),
         );
         let results: i64 = c.y.sizes.iter().product();
         Ok(Self {
@@ -95,16 +109,9 @@ impl Direct {
 impl Launcher for Direct {
     fn launch(&mut self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::default();
-        let [bias, residual] = sides(&self.convolution, call);
-        for address in [
-            call.outputs[0].cast_const(),
-            call.inputs[0],
-            call.inputs[1],
-            bias,
-            residual,
-        ] {
-            arguments.address(address);
-        }
+        let operands = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1]];
+        let all = operands.into_iter().chain(sides(&self.convolution, call));
+        all.for_each(|address| _ = arguments.address(address));
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
@@ -176,22 +183,21 @@ impl Finish {
 
     fn entry(gpu: &Gpu, c: &Convolution, pack: usize) -> EntryPoint {
         let ty = element(c.dtype).unwrap_or("float");
-        let code = code(c.activation);
+        let (code, after, parameters) = (code(c.activation), after(c), parameters(ty));
         let source = format!(
-            "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, const {ty}* bias, \
-             const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}, {code}>(y, from, bias, residual, tail);\n}}\n"
+            "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, {parameters}, const Tail tail) {{\n    \
+             finish<{ty}, {pack}, {code}, {after}>(y, from, bias, residual, scale, shift, tail);\n}}\n"
         );
         gpu.compiler.entry(&source, "finish_convolution", 0)
     }
 
-    /// Puts it into the stream of a call.
+    /// Puts it into the stream of a call, whose [`sides`] it reads as far as they are given.
     ///
     /// # Errors
     /// If the driver refuses.
-    pub fn run(&self, from: *const u8, call: &Call) -> Result<()> {
+    pub fn run(&self, from: *const u8, sides: [*const u8; 4], call: &Call) -> Result<()> {
         let c = &self.convolution;
-        let [bias, residual] = sides(c, call);
-        let addresses = [call.outputs[0].cast_const(), from, bias, residual];
+        let addresses = [&[call.outputs[0].cast_const(), from], &sides[..]].concat();
         let bytes = self.pack * c.dtype.size();
         let even = addresses.iter().all(|address| address.addr().is_multiple_of(bytes));
         let (pack, function) = if even {
@@ -248,6 +254,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: Some(Activation::Silu),
+            after: After::default(),
         };
         let words = words(&c).unwrap();
         assert_eq!(words[..9], [2, 8, 16, 2, 16, 16, 3, 0, 0]);

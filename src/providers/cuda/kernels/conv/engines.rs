@@ -3,10 +3,10 @@
 use super::super::Gpu;
 use super::super::spare::{Spare, get_or_try_init};
 use super::choice::{Part, alike, numbered};
-use super::direct::{Direct, Finish};
+use super::direct::{Direct, Finish, sides};
 use crate::error::Result;
 use crate::plan::{BuildJob, Call, Instance, Launcher, Prepared, Tier};
-use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Engine, Plan, Tensor, supported};
+use crate::providers::cuda::library::cudnn::{After, Convolution, Dnn, Engine, Plan, Tensor, supported};
 use std::sync::{Arc, OnceLock};
 
 /// What lies in the workspace begins at multiples of this.
@@ -73,6 +73,7 @@ fn alone(c: &Convolution) -> Convolution {
         bias: false,
         residual: None,
         activation: None,
+        after: After::default(),
         ..c.clone()
     }
 }
@@ -257,7 +258,12 @@ impl Launcher for InEngine {
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors; the
         // workspace has room for a result of its own.
         unsafe { self.build.gpu.dnn()?.run(plan, &all, call.workspace, call.stream)? };
-        finish.as_ref().map_or(Ok(()), |finish| finish.run(result, call))
+        let Some(finish) = finish else { return Ok(()) };
+        let sides = match part {
+            Part::Whole => [std::ptr::null(); 4],
+            Part::Bare => sides(&self.build.convolution, call),
+        };
+        finish.run(result, sides, call)
     }
 }
 
@@ -281,6 +287,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+            after: After::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::network::ops::{conv, conv_transpose};
 use crate::plan::Request;
 use crate::plan::layout::Operand;
 use crate::providers::common::operand_strides::axes;
-use crate::providers::cuda::library::cudnn::{ALIGNMENT, Convolution, Tensor};
+use crate::providers::cuda::library::cudnn::{ALIGNMENT, After, Convolution, Tensor};
 
 /// A Conv or ConvTranspose, whatever its shapes are.
 #[derive(Clone)]
@@ -99,6 +99,7 @@ impl Geometry {
             bias: false,
             residual: residual.map(tensor),
             activation: None,
+            after: After::default(),
         };
         if found.strides.len() == 1 {
             found.widen();

@@ -5,6 +5,7 @@ mod choice;
 pub mod cuts;
 mod depthwise;
 pub mod direct;
+mod ending;
 mod engines;
 pub mod geometry;
 pub mod problem;
@@ -26,10 +27,11 @@ use crate::providers::common::Why;
 use crate::providers::common::cast::cast_before;
 use crate::providers::common::epilogue::{Epilogue, behind, name};
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
+use crate::providers::cuda::library::cudnn::{Activation, After, Convolution, cudnn};
 use choice::ENGINES;
 use depthwise::Depthwise;
 use direct::{AXES, Direct};
+use ending::Ending;
 use engines::InEngine;
 use geometry::{Geometry, Traits};
 use products::{ALGORITHMS, Multiplied};
@@ -67,15 +69,16 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     traits.stem &= half && gpu.device.capability >= TENSOR_CORES;
     traits.tiled &= gpu.device.capability >= TENSOR_CORES;
     let bias = scope.input(2);
-    let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
+    let make = |name: String, tail: &Tail<Activation>, ending: &Ending, cast: bool| Conv {
         name,
         cast,
         geometry: geometry.clone(),
         held: network[w].constant().is_some(),
         tf32: gpu.rounds_to_tf32(scope),
         bias: bias.is_some(),
-        residual: tail.residual.is_some(),
+        residual: tail.residual.or(ending.residual).is_some(),
         activation: tail.activation,
+        after: ending.after(),
         traits,
         gpu: gpu.clone(),
         shapes: [x, scope.layer().outputs[0]].map(|t| network[t].ty.shape.clone()),
@@ -83,14 +86,19 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let candidates = |source: TensorId, cast: Option<LayerId>| {
         let one = |epilogue: Epilogue| {
             let tail = Tail::of(network, &epilogue, 0, true, |layer| activation(network, layer));
-            let all = tail.steps == epilogue.steps.len() && epilogue.others().is_empty();
+            let ending = Ending::of(network, &epilogue, &tail);
+            let all = tail.steps + ending.steps == epilogue.steps.len() && epilogue.others().is_empty();
             // The kernel for few channels, which casts, adds no residual.
-            let takes = all && (cast.is_none() || tail.residual.is_none());
+            let takes = all && (cast.is_none() || (tail.residual.is_none() && ending.steps == 0));
+            let residual = tail.residual.or(ending.residual);
             let layers: Vec<LayerId> = cast.into_iter().chain([scope.layer]).chain(epilogue.layers()).collect();
             takes.then(|| Candidate {
-                kernel: Arc::new(make(name(network, &layers), &tail, cast.is_some())),
+                kernel: Arc::new(make(name(network, &layers), &tail, &ending, cast.is_some())),
                 layers,
-                inputs: [source, w].into_iter().chain(bias).chain(tail.residual).collect(),
+                inputs: [source, w]
+                    .into_iter()
+                    .chain(bias.into_iter().chain(residual).chain(ending.scale).chain(ending.shift))
+                    .collect(),
                 outputs: vec![epilogue.result()],
             })
         };
@@ -107,7 +115,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 /// What may be done with the scope's convolution.
 fn epilogues(scope: &Scope) -> Vec<Epilogue> {
     let network = scope.network;
-    let takes = |id: LayerId| network[id].op.name == "Add" || activation(network, &network[id]).is_some();
+    let takes = |id: LayerId| matches!(network[id].op.name, "Add" | "Mul") || activation(network, &network[id]).is_some();
     behind(scope, scope.layer().outputs[0], 1, &takes)
 }
 
@@ -183,6 +191,7 @@ struct Conv {
     bias: bool,
     residual: bool,
     activation: Option<Activation>,
+    after: After,
     traits: Traits,
     gpu: Arc<Gpu>,
     /// Those of input and result.
@@ -222,7 +231,7 @@ impl Conv {
             ways.extend((0..TILES).map(Way::Tiled));
         }
         // Behind the engines, since it takes longer to compile than a plan takes to build.
-        if stem && !self.residual {
+        if stem && !self.residual && self.after.is_nothing() {
             ways.extend(stems);
         }
         ways
@@ -234,6 +243,7 @@ impl Conv {
         found.tf32 = self.tf32;
         found.bias = self.bias;
         found.activation = self.activation;
+        found.after = self.after;
         Ok(found)
     }
 }
@@ -281,8 +291,12 @@ impl Kernel for Conv {
         let Geometry { attrs, weights, .. } = &self.geometry;
         // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
+        let after = match self.after.is_nothing() {
+            true => String::new(),
+            false => format!(" {:?}", self.after),
+        };
         format!(
-            "{} {attrs:?} {weights:?} held {} {:?} tf32 {} ready engines of cuDNN {version}",
+            "{} {attrs:?} {weights:?} held {} {:?}{after} tf32 {} ready engines of cuDNN {version}",
             self.name, self.held, self.activation, self.tf32
         )
     }
@@ -293,6 +307,7 @@ impl Kernel for Conv {
             let mut inputs = way.layouts().to_vec();
             inputs.extend(self.bias.then_some(Plain));
             inputs.extend(self.residual.then_some(ChannelsLast));
+            inputs.extend([self.after.scale, self.after.shift].into_iter().filter(|&there| there).map(|_| Plain));
             Form {
                 tactic: way.tactic(),
                 inputs,

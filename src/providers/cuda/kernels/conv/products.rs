@@ -5,7 +5,7 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::super::spare::Spare;
-use super::direct::{AXES, Direct, WIDEST, pack, sides};
+use super::direct::{AXES, Direct, Finish, WIDEST, pack, sides};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
@@ -44,6 +44,8 @@ pub struct Multiplied {
     gpu: Arc<Gpu>,
     plan: Plan,
     patches: Option<Patches>,
+    /// What is done behind it.
+    finish: Option<Finish>,
     convolution: Convolution,
     spare: Spare,
 }
@@ -78,13 +80,14 @@ impl Multiplied {
                 bias: c.bias,
                 activation: c.activation.map(|_| cublaslt::Activation::Relu),
             },
-            adds: c.residual.is_some(),
+            adds: c.residual.is_some() && !c.after.residual,
             alignment: EVEN as u32,
         };
         Ok(Self {
             gpu: gpu.clone(),
             plan: gpu.blas()?.plan(product, number).map_err(refused)?,
             patches,
+            finish: finish(gpu, c)?,
             spare: Direct::spare(gpu, c, c.dtype),
             convolution: c.clone(),
         })
@@ -92,12 +95,13 @@ impl Multiplied {
 
     /// It as a kernel at concrete shapes.
     pub fn prepared(self) -> Prepared {
-        let (how, workspace) = match &self.patches {
-            None => (self.plan.name().into(), self.plan.workspace()),
-            Some(patches) => {
-                let how = format!("patches as rows, then {}", self.plan.name());
-                (how, self.rows() + patches.bytes)
-            }
+        let patches = self.patches.as_ref().map_or("", |_| "patches as rows, then ");
+        let finish = self.finish.as_ref().map_or("", |_| ", then one pack a thread");
+        let how = format!("{patches}{}{finish}", self.plan.name());
+        let workspace = match &self.patches {
+            None if self.aside() == 0 => self.plan.workspace(),
+            None => self.product() + self.aside(),
+            Some(patches) => self.rows() + patches.bytes,
         };
         let entries = self.patches.as_ref().map(|patches| patches.function.clone());
         // As with cuDNN's convolutions: what is added may be read too soon.
@@ -107,9 +111,21 @@ impl Multiplied {
         )
     }
 
-    /// Where the rows lie in the workspace, behind what the product needs.
-    fn rows(&self) -> usize {
+    /// Where a product that has no place in the result lies in the workspace, behind what cuBLASLt needs.
+    fn product(&self) -> usize {
         self.plan.workspace().next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of such a product: a residual that is added behind it may lie where the result will.
+    fn aside(&self) -> usize {
+        let c = &self.convolution;
+        let bytes = c.y.sizes.iter().product::<i64>() as usize * c.dtype.size();
+        if c.after.residual { bytes.next_multiple_of(ALIGNMENT) } else { 0 }
+    }
+
+    /// Where the rows lie behind that.
+    fn rows(&self) -> usize {
+        self.product() + self.aside()
     }
 }
 
@@ -119,7 +135,15 @@ impl Launcher for Multiplied {
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
             return self.spare.launch(call);
         }
-        let [bias, residual] = sides(&self.convolution, call);
+        let [bias, residual, scale, shift] = sides(&self.convolution, call);
+        let (added, last) = match self.convolution.after.residual {
+            true => (std::ptr::null(), residual),
+            false => (residual, std::ptr::null()),
+        };
+        let result = match self.aside() {
+            0 => call.outputs[0],
+            _ => call.workspace.wrapping_add(self.product()),
+        };
         let rows = call.workspace.wrapping_add(self.rows());
         let left = match &self.patches {
             None => call.inputs[0].cast_mut(),
@@ -132,13 +156,29 @@ impl Launcher for Multiplied {
             left,
             call.inputs[1].cast_mut(),
             bias.cast_mut(),
-            residual.cast_mut(),
-            call.outputs[0],
+            added.cast_mut(),
+            result,
             call.workspace,
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request.
-        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.stream) }
+        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.stream)? };
+        let Some(finish) = &self.finish else { return Ok(()) };
+        finish.run(result, [std::ptr::null(), last, scale, shift], call)
     }
+}
+
+/// What follows the activation, for which cuBLASLt has no epilogue.
+fn finish(gpu: &Gpu, c: &Convolution) -> Result<Option<Finish>> {
+    if c.after.is_nothing() {
+        return Ok(None);
+    }
+    let behind = Convolution {
+        bias: false,
+        activation: None,
+        residual: c.residual.clone().filter(|_| c.after.residual),
+        ..c.clone()
+    };
+    Finish::new(gpu, &behind, c.y.sizes[1]).map(Some)
 }
 
 /// The kernel of `patches.cu`: what each place of the result sees, as a row.
@@ -231,7 +271,7 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::cuda::library::cudnn::Tensor;
+    use crate::providers::cuda::library::cudnn::{After, Tensor};
 
     #[test]
     fn patches_are_moved_in_packs_that_all_rows_are_multiples_of() {
@@ -249,6 +289,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+            after: After::default(),
         };
         let last = Words::new(&c, false);
         assert_eq!(

@@ -57,7 +57,7 @@ impl Stem {
     /// # Errors
     /// If the result is a slice at odd places.
     pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Result<Self> {
-        if c.residual.is_some() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
+        if c.residual.is_some() || !c.after.is_nothing() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
             return Err(
                 Error::unsupported("a convolution is not for the kernel of few channels").got(format!("{c:?}")),
             );
@@ -147,7 +147,7 @@ impl Launcher for Stem {
         if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
             return self.spare.launch(call);
         }
-        let [bias, _] = sides(&self.convolution, call);
+        let [bias, ..] = sides(&self.convolution, call);
         let mut arguments = Arguments::default();
         for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias] {
             arguments.address(address);
@@ -161,7 +161,7 @@ impl Launcher for Stem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::cuda::library::cudnn::Tensor;
+    use crate::providers::cuda::library::cudnn::{After, Tensor};
 
     #[test]
     fn stems_of_known_networks_fit() {
@@ -186,6 +186,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+            after: After::default(),
         };
         let (words, tiles) = words(&c);
         assert_eq!(tiles, 7 * 8 * 2);

@@ -6,7 +6,7 @@ use super::super::pointwise::code::element;
 use super::super::spare::Spare;
 use super::super::words::divisor;
 use super::cuts::{Cut, Tile, ranked};
-use super::direct::{Direct, code, numbers, sides};
+use super::direct::{Direct, after, code, numbers, parameters, sides};
 use super::problem::Problem;
 use crate::error::Result;
 use crate::network::dtype::DType;
@@ -147,12 +147,11 @@ pub fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<
 
 fn source(c: &Convolution, tile: &Tile, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
+    let (attributes, block, after, parameters) = (tile.attributes(), tile.block(), after(c), parameters(ty));
     format!(
-        "{PARTS}{SOURCE}\nextern \"C\" __global__ void {} tiled_convolution({ty}* y, \
-         const {ty}* x, const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         convolve<{}, {held}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
-        tile.attributes(),
-        tile.block(),
+        "{PARTS}{SOURCE}\nextern \"C\" __global__ void {attributes} tiled_convolution({ty}* y, \
+         const {ty}* x, const {ty}* w, {parameters}, const Shape shape) {{\n    \
+         convolve<{block}, {after}, {held}>(y, x, w, Sides<{ty}>{{bias, residual, scale, shift}}, shape);\n}}\n",
     )
 }
 
@@ -187,14 +186,8 @@ impl Tiled {
 
 impl Launcher for Tiled {
     fn launch(&mut self, call: &Call) -> Result<()> {
-        let [bias, residual] = sides(&self.convolution, call);
-        let addresses = [
-            call.outputs[0].cast_const(),
-            call.inputs[0],
-            call.inputs[1],
-            bias,
-            residual,
-        ];
+        let operands = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1]];
+        let addresses = [&operands[..], &sides(&self.convolution, call)].concat();
         // A slice may begin anywhere, and where is not known any sooner.
         if !addresses.iter().all(|address| address.addr().is_multiple_of(PACK[0])) {
             return self.spare.launch(call);
@@ -210,6 +203,7 @@ impl Launcher for Tiled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::cuda::library::cudnn::After;
 
     fn convolution(x: [i64; 4], w: [i64; 4], y: [i64; 4], stride: i64, begin: i64) -> Convolution {
         Convolution {
@@ -226,6 +220,7 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+            after: After::default(),
         }
     }
 

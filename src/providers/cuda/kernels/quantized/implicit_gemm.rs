@@ -349,7 +349,7 @@ impl Launcher for OnPixels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::cuda::library::cudnn::Tensor;
+    use crate::providers::cuda::library::cudnn::{After, Tensor};
 
     #[test]
     fn windows_end_where_the_last_one_begins() {
@@ -378,6 +378,7 @@ mod tests {
             bias: false,
             residual: None,
             activation: None,
+            after: After::default(),
         };
         let windows = windows(&found, &c, 128);
         assert_eq!(windows.extents, [64, 14, 19, 3]);

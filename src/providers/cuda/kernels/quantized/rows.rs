@@ -17,7 +17,7 @@ use crate::providers::cuda::kernels::matmul::warpgroup::{
     self, DEPTH, FEWEST_ROWS, Shape, THREADS, choice, many, ranked,
 };
 use crate::providers::cuda::kernels::spare::Spare;
-use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
+use crate::providers::cuda::library::cudnn::{After, Convolution, Tensor};
 
 /// Pairs of 8 bits.
 pub const PAIRS: &str = include_str!("../../../../../kernels/pairs.cuh");
@@ -101,6 +101,7 @@ pub fn of_pixels(dtype: DType, x: Tensor, y: Tensor) -> Convolution {
         bias: false,
         residual: None,
         activation: None,
+        after: After::default(),
     }
 }
 

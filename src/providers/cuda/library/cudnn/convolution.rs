@@ -70,6 +70,24 @@ pub enum Activation {
     HardSwish,
 }
 
+/// What is done with what the activation gives, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct After {
+    /// Whether it is multiplied by a number for each channel.
+    pub scale: bool,
+    /// Whether a number for each channel is added.
+    pub shift: bool,
+    /// Whether the residual is added here, and not in front of the activation.
+    pub residual: bool,
+}
+
+impl After {
+    /// Whether nothing is done.
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// A convolution with what follows it.
 #[derive(Debug, Clone)]
 pub struct Convolution {
@@ -97,8 +115,10 @@ pub struct Convolution {
     pub bias: bool,
     /// A tensor of the result's shape that is added.
     pub residual: Option<Tensor>,
-    /// What is done in the end.
+    /// A function of that.
     pub activation: Option<Activation>,
+    /// What is done in the end.
+    pub after: After,
 }
 
 impl Convolution {
@@ -129,7 +149,7 @@ impl Convolution {
 
     /// Whether nothing follows.
     pub fn is_bare(&self) -> bool {
-        !self.bias && self.residual.is_none() && self.activation.is_none()
+        !self.bias && self.residual.is_none() && self.activation.is_none() && self.after.is_nothing()
     }
 
     /// What its tensors, bias included, are multiples of, in the order that a plan takes them in.
@@ -137,6 +157,7 @@ impl Convolution {
         let mut all = vec![self.x.alignment, self.w.alignment];
         all.extend(self.bias.then_some(ALIGNMENT));
         all.extend(self.residual.as_ref().map(|residual| residual.alignment));
+        all.extend([self.after.scale, self.after.shift].map(|there| there.then_some(ALIGNMENT)).into_iter().flatten());
         all.push(self.y.alignment);
         all
     }
@@ -191,6 +212,7 @@ mod tests {
             bias: false,
             residual: None,
             activation: None,
+            after: After::default(),
         }
     }
 

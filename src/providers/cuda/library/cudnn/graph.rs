@@ -14,6 +14,8 @@ mod id {
     pub const Y: i64 = 3;
     pub const BIAS: i64 = 4;
     pub const RESIDUAL: i64 = 5;
+    pub const SCALE: i64 = 6;
+    pub const SHIFT: i64 = 7;
     pub const FIRST_VIRTUAL: i64 = 100;
 }
 
@@ -111,42 +113,46 @@ impl<'a> Drawing<'a> {
 
     pub(super) fn draw(mut self, handle: Handle) -> Result<Drawn> {
         let c = self.convolution;
-        let mut left = usize::from(c.bias) + usize::from(c.residual.is_some()) + usize::from(c.activation.is_some());
-        let mut ids = vec![id::X, id::W];
+        let steps = self.steps()?;
         let mut operations = vec![];
         let x = self.tensor(&c.x, id::X, c.dtype, false)?;
         let w = self.tensor(&c.w, id::W, c.dtype, false)?;
-        let mut y = self.output(left)?;
+        let mut y = self.output(steps.len())?;
         operations.push(self.convolve(&x, &w, &y)?);
         self.kept.extend([x, w]);
-        if c.bias {
-            left -= 1;
-            let mut sizes = vec![1; c.y.sizes.len()];
-            sizes[1] = c.y.sizes[1];
-            let mut strides = vec![1; sizes.len()];
-            strides[0] = sizes[1];
-            strides[2..].fill(sizes[1]);
-            let bias = Tensor {
-                sizes,
-                strides,
-                alignment: ALIGNMENT,
-            };
-            let bias = self.tensor(&bias, id::BIAS, c.dtype, false)?;
-            y = self.pointwise(PointwiseKind::Add(bias), y, left, &mut operations)?;
-            ids.push(id::BIAS);
-        }
-        if let Some(residual) = &c.residual {
-            left -= 1;
-            let other = self.tensor(residual, id::RESIDUAL, c.dtype, false)?;
-            y = self.pointwise(PointwiseKind::Add(other), y, left, &mut operations)?;
-            ids.push(id::RESIDUAL);
-        }
-        if let Some(activation) = c.activation {
-            y = self.pointwise(PointwiseKind::Activation(activation), y, 0, &mut operations)?;
+        for (left, step) in (0..steps.len()).rev().zip(steps) {
+            y = self.pointwise(step, y, left, &mut operations)?;
         }
         self.kept.push(y);
-        ids.push(id::Y);
-        Drawn::new(self.library, handle, operations, ids, self.kept)
+        Drawn::new(self.library, handle, operations, ids(c), self.kept)
+    }
+
+    /// What follows the convolution.
+    fn steps(&self) -> Result<Vec<PointwiseKind>> {
+        let c = self.convolution;
+        let number = |id: i64| self.tensor(&for_each_channel(c), id, c.dtype, false);
+        let residual = || {
+            let other = c.residual.as_ref().map(|other| self.tensor(other, id::RESIDUAL, c.dtype, false));
+            Ok::<_, Error>(other.transpose()?.map(PointwiseKind::Add))
+        };
+        let mut steps = vec![];
+        if c.bias {
+            steps.push(PointwiseKind::Add(number(id::BIAS)?));
+        }
+        if !c.after.residual {
+            steps.extend(residual()?);
+        }
+        steps.extend(c.activation.map(PointwiseKind::Activation));
+        if c.after.scale {
+            steps.push(PointwiseKind::Mul(number(id::SCALE)?));
+        }
+        if c.after.shift {
+            steps.push(PointwiseKind::Add(number(id::SHIFT)?));
+        }
+        if c.after.residual {
+            steps.extend(residual()?);
+        }
+        Ok(steps)
     }
 
     /// The convolution itself; a transposed one is what gives the gradient of another one's input.
@@ -208,13 +214,41 @@ impl<'a> Drawing<'a> {
             .link(name::OPERATION_X, &[&x])?
             .link(name::OPERATION_Y, &[&y])?;
         self.kept.extend([pointwise, x]);
-        if let PointwiseKind::Add(other) = op {
+        if let PointwiseKind::Add(other) | PointwiseKind::Mul(other) = op {
             operation.link(name::OPERATION_B, &[&other])?;
             self.kept.push(other);
         }
         operations.push(operation.finish()?);
         Ok(y)
     }
+}
+
+/// A number for each channel of the result.
+fn for_each_channel(c: &Convolution) -> Tensor {
+    let mut sizes = vec![1; c.y.sizes.len()];
+    sizes[1] = c.y.sizes[1];
+    let mut strides = vec![1; sizes.len()];
+    strides[0] = sizes[1];
+    strides[2..].fill(sizes[1]);
+    Tensor {
+        sizes,
+        strides,
+        alignment: ALIGNMENT,
+    }
+}
+
+/// The numbers of the tensors in the order in which a plan takes their addresses: that of the inputs, and the result.
+fn ids(c: &Convolution) -> Vec<i64> {
+    let there = [
+        (id::X, true),
+        (id::W, true),
+        (id::BIAS, c.bias),
+        (id::RESIDUAL, c.residual.is_some()),
+        (id::SCALE, c.after.scale),
+        (id::SHIFT, c.after.shift),
+        (id::Y, true),
+    ];
+    there.into_iter().filter_map(|(id, there)| there.then_some(id)).collect()
 }
 
 /// A function in the making, computed in this type.
@@ -264,6 +298,7 @@ const BACKWARD: Names = Names {
 /// A pointwise operation of a graph.
 enum PointwiseKind {
     Add(Descriptor),
+    Mul(Descriptor),
     Activation(Activation),
 }
 
@@ -273,8 +308,10 @@ impl PointwiseKind {
     /// # Errors
     /// Of what graphs have no operation for; bounds of a Relu are left out, since engines differ in what becomes of NaN.
     fn mode(&self) -> Result<(i32, Option<f32>)> {
-        let PointwiseKind::Activation(activation) = self else {
-            return Ok((0, None));
+        let activation = match self {
+            PointwiseKind::Add(_) => return Ok((0, None)),
+            PointwiseKind::Mul(_) => return Ok((1, None)),
+            PointwiseKind::Activation(activation) => activation,
         };
         Ok(match activation {
             Activation::Relu(slope) => (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0)),

@@ -8,7 +8,7 @@ mod numbers;
 pub mod product;
 mod proposals;
 
-pub use convolution::{ALIGNMENT, Activation, Convolution, Tensor};
+pub use convolution::{ALIGNMENT, Activation, After, Convolution, Tensor};
 pub use engines::{Dnn, Plan, Problem, Subject};
 pub use proposals::Engine;
 
