@@ -47,8 +47,8 @@ __device__ __forceinline__ void each(float (&x)[8], const F& function) {
 // What is done with results in the end.
 __device__ __forceinline__ void activate(float (&x)[8], int32 activation, const float (&numbers)[2]) {
     switch (activation) {
-        // Not a product with 0, which of an infinite number is none.
-        case 1: return each(x, [&](float v) { return numbers[0] == 0.0f ? f_relu(v) : f_leaky_relu(v, numbers[0]); });
+        case 1: return each(x, [](float v) { return f_relu(v); });
+        case 9: return each(x, [&](float v) { return f_leaky_relu(v, numbers[0]); });
         case 2: return each(x, [](float v) { return f_fast_sigmoid(v); });
         case 3: return each(x, [](float v) { return f_fast_silu(v); });
         case 4: return each(x, [](float v) { return f_fast_tanh(v); });

@@ -60,6 +60,27 @@ __device__ __forceinline__ float widen(bfloat16 x) {
     return __uint_as_float((uint32)x.bits << 16);
 }
 
+// Neighbours at once: two halves of a register are widened where they are, and not taken out of it first.
+template <typename T, int N>
+__device__ __forceinline__ void widen_pack(typename Wide<T>::type (&wide)[N], const Pack<T, N>& pack) {
+#pragma unroll
+    for (int32 k = 0; k < N; k++) wide[k] = widen(pack.item[k]);
+}
+template <int N>
+__device__ __forceinline__ void widen_pack(float (&wide)[N], const Pack<float16, N>& pack) {
+    if constexpr (N % 2 == 0) {
+#pragma unroll
+        for (int32 k = 0; k < N; k += 2) {
+            const uint32 both = *(const uint32*)&pack.item[k];
+            asm("{\n.reg .f16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+                : "=f"(wide[k]), "=f"(wide[k + 1]) : "r"(both));
+        }
+    } else {
+#pragma unroll
+        for (int32 k = 0; k < N; k++) wide[k] = widen(pack.item[k]);
+    }
+}
+
 // To an element type; rounds to nearest, ties to even.
 template <typename T>
 struct Narrow {
@@ -247,7 +268,8 @@ FUNCTION f_at_most(W x, W high) { return high != high ? x : f_min(x, high); }
 FUNCTION f_activated(W x, int32 activation, const float (&numbers)[2]) {
     switch (activation) {
         // Not a product with 0, which of an infinite number is none.
-        case 1: return numbers[0] == 0.0f ? f_relu(x) : f_leaky_relu(x, (W)numbers[0]);
+        case 1: return f_relu(x);
+        case 9: return f_leaky_relu(x, (W)numbers[0]);
         case 2: return f_sigmoid(x);
         case 3: return f_silu(x);
         case 4: return tanh(x);

@@ -3,6 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
+use super::super::words::divisor;
 use super::direct::{WIDEST, after, code, numbers, pack, parameters, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
@@ -18,6 +19,8 @@ const THREADS: usize = 256;
 const MOST_GROUPS: usize = 32;
 /// Bytes of weights that a block keeps.
 const MOST_WEIGHTS: usize = 48 << 10;
+/// `ROOM` of `depthwise.cu`, in floats.
+const ROOM: usize = 4;
 
 /// Whether the kernel is for a convolution of these extents and steps: its width and step along rows are compiled in.
 pub fn fits(dtype: DType, kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
@@ -37,6 +40,8 @@ struct Work {
     pack: usize,
     /// Places along a row.
     run: usize,
+    /// Rows.
+    rows: usize,
 }
 
 impl Work {
@@ -45,6 +50,15 @@ impl Work {
     fn new(c: &Convolution, widest: usize, multiprocessors: usize) -> Self {
         let results = c.y.sizes.iter().product::<i64>() as usize;
         let width = c.w.sizes[3];
+        // Two rows see most of their rows together, if one follows the other.
+        let both = c.strides == [1, 1] && c.dilations[0] == 1;
+        if let Some([pack, run]) = of_two_rows(width, results / multiprocessors).filter(|_| both) {
+            return Self {
+                pack: pack.min(widest),
+                run,
+                rows: 2,
+            };
+        }
         /// Threads of a multiprocessor; wide kernels have much to do, and gain most from pixels that several places see.
         const THREADS: [usize; 2] = [192, 96];
         let each = results / (multiprocessors * THREADS[usize::from(width > 5)]);
@@ -59,6 +73,7 @@ impl Work {
         Self {
             pack: pack.min(widest),
             run,
+            rows: 1,
         }
     }
 
@@ -67,9 +82,10 @@ impl Work {
         (c.y.sizes[3] as usize).div_ceil(self.run) as i64
     }
 
-    /// Runs of all rows of all images.
+    /// Runs of all strips of rows of all images.
     fn items(&self, c: &Convolution) -> i64 {
-        self.runs(c) * c.y.sizes[2] * c.y.sizes[0]
+        let strips = (c.y.sizes[2] as usize).div_ceil(self.rows) as i64;
+        self.runs(c) * strips * c.y.sizes[0]
     }
 
     /// Rows of the kernel that are loaded before they are used: all, where registers hold them, or 0.
@@ -79,7 +95,18 @@ impl Work {
         let [height, width] = [c.w.sizes[2], c.w.sizes[3]];
         let seen = (self.run as i64 - 1) * c.strides[1] + width;
         let bytes = height * seen * (self.pack * c.dtype.size()) as i64;
-        if bytes <= HELD { height } else { 0 }
+        if bytes <= HELD && self.rows == 1 { height } else { 0 }
+    }
+}
+
+/// Channels and places of a thread that computes two rows, where that pays: for kernels of a width, and so many results of a
+/// multiprocessor.
+fn of_two_rows(width: i64, results: usize) -> Option<[usize; 2]> {
+    match (width, results) {
+        (6.., 4_000..) => Some([2, 8]),
+        (5, 10_000..) | (..5, 15_000..) => Some([4, 4]),
+        (5, 4_000..) | (..5, 5_000..) => Some([4, 2]),
+        _ => None,
     }
 }
 
@@ -100,7 +127,7 @@ impl Share {
         let [height, width] = [c.w.sizes[2] as usize, c.w.sizes[3] as usize];
         let packs = c.y.sizes[1] as usize / work.pack;
         let items = work.items(c) as usize;
-        let bytes = |groups: usize| groups * work.pack * height * width * size_of::<f32>();
+        let bytes = |groups: usize| (groups * work.pack + ROOM) * height * width * size_of::<f32>();
         let lines = |groups: usize| (THREADS / groups).min(items);
         let fit = |groups: &usize| packs.is_multiple_of(*groups) && bytes(*groups) <= MOST_WEIGHTS;
         let blocks = |groups: usize| packs / groups * items.div_ceil(lines(groups));
@@ -110,10 +137,10 @@ impl Share {
             .or_else(|| all().rfind(|&groups| groups >= 4))
             .or_else(|| all().next())
             .unwrap_or(1);
-        /// Blocks that a multiprocessor is given: each brings its weights once, for all that it computes.
-        const BLOCKS: usize = 8;
+        /// Blocks that a multiprocessor is given, of one row and of two: each brings its weights once, for all that it computes.
+        const BLOCKS: [usize; 2] = [8, 2];
         let across = packs / groups;
-        let most = (multiprocessors * BLOCKS).div_ceil(across);
+        let most = (multiprocessors * BLOCKS[work.rows - 1]).div_ceil(across);
         let along = items.div_ceil(lines(groups)).min(most);
         Self {
             work,
@@ -162,8 +189,13 @@ impl Depthwise {
 
     /// It as a kernel at concrete shapes.
     pub fn prepared(self) -> Prepared {
-        let Work { pack, run } = self.packed.0.work;
-        let how = format!("depthwise, {pack} channels and {run} places a thread");
+        let Work { pack, run, rows } = self.packed.0.work;
+        let of_rows = if rows > 1 {
+            format!(" of {rows} rows")
+        } else {
+            String::new()
+        };
+        let how = format!("depthwise, {pack} channels and {run} places{of_rows} a thread");
         compiled([self.packed.1.clone()], Instance::new(how, self))
     }
 
@@ -180,13 +212,13 @@ impl Depthwise {
 fn source(c: &Convolution, work: Work, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float");
     let (width, stride) = (c.w.sizes[3], c.strides[1]);
-    let (Work { pack, run }, height) = (work, work.height(c));
+    let (Work { pack, run, rows }, height) = (work, work.height(c));
     let (code, after, parameters) = (code(c.activation), after(c), parameters(ty));
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, {parameters}, const Shape shape) {{\n    \
-         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {code}, {after}, {held}>(y, x, w, bias, residual, scale, shift, \
-         shape);\n}}\n"
+         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {rows}, {code}, {after}, {held}>(y, x, w, bias, residual, scale, \
+         shift, shape);\n}}\n"
     )
 }
 
@@ -198,6 +230,7 @@ fn words(c: &Convolution, share: &Share) -> Vec<i64> {
     words.extend([c.x.step(), c.y.step(), residual.step()]);
     words.extend(numbers(c.activation));
     words.extend([share.groups as i64, share.work.runs(c), share.work.items(c)]);
+    words.extend(divisor((c.w.sizes[2] * c.w.sizes[3]) as usize));
     words
 }
 
@@ -269,7 +302,7 @@ mod tests {
                 "{share:?}"
             );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
-            assert_eq!(words(&c, &share).len(), 17);
+            assert_eq!(words(&c, &share).len(), 20);
         }
     }
 
@@ -278,13 +311,15 @@ mod tests {
         let work = |batch: i64, channels: i64, extent: i64, kernel: i64| {
             let c = convolution(batch, channels, extent, kernel);
             let work = Work::new(&c, 8, 132);
-            (work.pack, work.run, work.height(&c))
+            ([work.pack, work.run, work.rows], work.height(&c))
         };
-        assert_eq!(work(1, 960, 7, 3), (2, 2, 3));
-        assert_eq!(work(1, 144, 56, 3), (4, 4, 3));
-        assert_eq!(work(8, 672, 14, 5), (4, 4, 0));
-        assert_eq!(work(8, 768, 32, 7), (4, 8, 0));
-        assert_eq!(work(1, 768, 32, 7), (4, 8, 0));
+        assert_eq!(work(1, 960, 7, 3), ([2, 2, 1], 3));
+        assert_eq!(work(1, 144, 56, 3), ([4, 4, 1], 3));
+        assert_eq!(work(8, 144, 56, 3), ([4, 4, 2], 0));
+        assert_eq!(work(8, 672, 14, 5), ([4, 2, 2], 0));
+        assert_eq!(work(8, 768, 32, 7), ([2, 8, 2], 0));
+        assert_eq!(work(1, 768, 32, 7), ([2, 8, 2], 0));
+        assert_eq!(work(1, 384, 14, 7), ([2, 2, 1], 7));
     }
 
     #[test]

@@ -24,7 +24,9 @@ pub const WIDEST: usize = 16;
 pub fn code(activation: Option<Activation>) -> i64 {
     match activation {
         None => 0,
-        Some(Activation::Relu(_)) => 1,
+        // Not a product with 0, which of an infinite number is none.
+        Some(Activation::Relu(0.0)) => 1,
+        Some(Activation::Relu(_)) => 9,
         Some(Activation::Sigmoid) => 2,
         Some(Activation::Silu) => 3,
         Some(Activation::Tanh) => 4,
@@ -55,7 +57,10 @@ pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 4] {
 /// The number by which the kernels know what comes after the activation (`f_after` of `types.cuh`).
 pub fn after(c: &Convolution) -> i64 {
     let After { scale, shift, residual } = c.after;
-    [scale, shift, residual].into_iter().rev().fold(0, |bits, there| 2 * bits + i64::from(there))
+    [scale, shift, residual]
+        .into_iter()
+        .rev()
+        .fold(0, |bits, there| 2 * bits + i64::from(there))
 }
 
 /// The parameters of a kernel for [`sides`], whose elements are of a type.

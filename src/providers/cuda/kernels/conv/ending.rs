@@ -49,8 +49,8 @@ impl Ending {
         let Some(other) = other.filter(|_| network[layer.outputs[0]].ty.dtype == product.dtype) else {
             return false;
         };
-        let columns = other.broadcast == Broadcast::Column
-            && network[other.tensor].ty.elements() == product.shape[epilogue.axis];
+        let columns =
+            other.broadcast == Broadcast::Column && network[other.tensor].ty.elements() == product.shape[epilogue.axis];
         let (shifted, ended) = (self.shift.is_some(), self.residual.is_some());
         let place = match layer.op.name {
             "Mul" if columns && self.scale.is_none() && !shifted && !ended => &mut self.scale,

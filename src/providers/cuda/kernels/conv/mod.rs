@@ -115,7 +115,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 /// What may be done with the scope's convolution.
 fn epilogues(scope: &Scope) -> Vec<Epilogue> {
     let network = scope.network;
-    let takes = |id: LayerId| matches!(network[id].op.name, "Add" | "Mul") || activation(network, &network[id]).is_some();
+    let takes =
+        |id: LayerId| matches!(network[id].op.name, "Add" | "Mul") || activation(network, &network[id]).is_some();
     behind(scope, scope.layer().outputs[0], 1, &takes)
 }
 
@@ -307,7 +308,12 @@ impl Kernel for Conv {
             let mut inputs = way.layouts().to_vec();
             inputs.extend(self.bias.then_some(Plain));
             inputs.extend(self.residual.then_some(ChannelsLast));
-            inputs.extend([self.after.scale, self.after.shift].into_iter().filter(|&there| there).map(|_| Plain));
+            inputs.extend(
+                [self.after.scale, self.after.shift]
+                    .into_iter()
+                    .filter(|&there| there)
+                    .map(|_| Plain),
+            );
             Form {
                 tactic: way.tactic(),
                 inputs,

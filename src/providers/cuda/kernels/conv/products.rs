@@ -120,7 +120,11 @@ impl Multiplied {
     fn aside(&self) -> usize {
         let c = &self.convolution;
         let bytes = c.y.sizes.iter().product::<i64>() as usize * c.dtype.size();
-        if c.after.residual { bytes.next_multiple_of(ALIGNMENT) } else { 0 }
+        if c.after.residual {
+            bytes.next_multiple_of(ALIGNMENT)
+        } else {
+            0
+        }
     }
 
     /// Where the rows lie behind that.

@@ -57,7 +57,11 @@ impl Stem {
     /// # Errors
     /// If the result is a slice at odd places.
     pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Result<Self> {
-        if c.residual.is_some() || !c.after.is_nothing() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
+        if c.residual.is_some()
+            || !c.after.is_nothing()
+            || c.y.step() % PACK[1] as i64 != 0
+            || c.w.step() != c.w.sizes[1]
+        {
             return Err(
                 Error::unsupported("a convolution is not for the kernel of few channels").got(format!("{c:?}")),
             );

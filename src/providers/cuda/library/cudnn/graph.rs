@@ -132,7 +132,10 @@ impl<'a> Drawing<'a> {
         let c = self.convolution;
         let number = |id: i64| self.tensor(&for_each_channel(c), id, c.dtype, false);
         let residual = || {
-            let other = c.residual.as_ref().map(|other| self.tensor(other, id::RESIDUAL, c.dtype, false));
+            let other = c
+                .residual
+                .as_ref()
+                .map(|other| self.tensor(other, id::RESIDUAL, c.dtype, false));
             Ok::<_, Error>(other.transpose()?.map(PointwiseKind::Add))
         };
         let mut steps = vec![];
@@ -248,7 +251,10 @@ fn ids(c: &Convolution) -> Vec<i64> {
         (id::SHIFT, c.after.shift),
         (id::Y, true),
     ];
-    there.into_iter().filter_map(|(id, there)| there.then_some(id)).collect()
+    there
+        .into_iter()
+        .filter_map(|(id, there)| there.then_some(id))
+        .collect()
 }
 
 /// A function in the making, computed in this type.
