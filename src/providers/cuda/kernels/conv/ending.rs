@@ -62,3 +62,64 @@ impl Ending {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::common::testing::Graph;
+
+    /// What follows a product of four rows of eight whose layers are these, behind the first.
+    fn ending(g: &Graph, product: TensorId) -> (usize, After) {
+        let order = g.network.order().unwrap();
+        let epilogue = Epilogue::new(&g.network, product, 1, &order[1..]).unwrap();
+        let gelu = |layer: &crate::network::Layer| (layer.op.name == "Gelu").then_some(Activation::Gelu);
+        let tail = Tail::of(&g.network, &epilogue, 0, true, gelu);
+        let found = Ending::of(&g.network, &epilogue, &tail);
+        (tail.steps + found.steps, found.after())
+    }
+
+    fn product(g: &mut Graph) -> [TensorId; 3] {
+        let (x, w) = (g.input("x", "4 8"), g.weights(&[8, 8]));
+        [g.op("MatMul", &[x, w]), g.weights(&[8]), g.input("skip", "4 8")]
+    }
+
+    #[test]
+    fn a_scale_a_shift_and_a_residual_follow_an_activation_in_this_order() {
+        let mut g = Graph::new();
+        let [product, row, skip] = product(&mut g);
+        let gelu = g.op("Gelu", &[product]);
+        let scaled = g.op("Mul", &[row, gelu]);
+        let shift = g.weights(&[8]);
+        let shifted = g.op("Add", &[scaled, shift]);
+        let sum = g.op("Add", &[skip, shifted]);
+        g.op("Mul", &[sum, row]);
+        let all = After {
+            scale: true,
+            shift: true,
+            residual: true,
+        };
+        assert_eq!(ending(&g, product), (4, all));
+    }
+
+    #[test]
+    fn there_is_one_residual_and_no_scale_behind_a_shift() {
+        let mut g = Graph::new();
+        let [product, row, skip] = product(&mut g);
+        let sum = g.op("Add", &[product, skip]);
+        let gelu = g.op("Gelu", &[sum]);
+        let shifted = g.op("Add", &[gelu, row]);
+        let other = g.weights(&[8]);
+        g.op("Mul", &[shifted, other]);
+        let shift = After {
+            shift: true,
+            ..After::default()
+        };
+        assert_eq!(ending(&g, product), (3, shift));
+        let mut g = Graph::new();
+        let [product, _, skip] = self::product(&mut g);
+        let sum = g.op("Add", &[product, skip]);
+        let gelu = g.op("Gelu", &[sum]);
+        g.op("Add", &[gelu, skip]);
+        assert_eq!(ending(&g, product), (2, After::default()));
+    }
+}
