@@ -176,7 +176,7 @@ def beside_a_wrong_one(caller: Caller) -> int:
 
 def counted(caller: Caller, model: str, work: Callable[[int], None], threads: int) -> tuple[int, int]:
     """Requests and executions of a model while so many threads do something, each by its number."""
-    before = caller.counts(model)
+    before = settled(caller, model)
     errors: queue.Queue[BaseException] = queue.Queue()
 
     def guarded(number: int) -> None:
@@ -191,8 +191,17 @@ def counted(caller: Caller, model: str, work: Callable[[int], None], threads: in
     for thread in running:
         thread.join()
     assert errors.empty(), errors.get()
-    requests, executions = (after - old for after, old in zip(caller.counts(model), before, strict=True))
+    requests, executions = (after - old for after, old in zip(settled(caller, model), before, strict=True))
     return requests, executions
+
+
+def settled(caller: Caller, model: str) -> tuple[int, int]:
+    """Requests and executions so far, when nothing comes any more: a backend reports a request behind its response."""
+    known, found = None, caller.counts(model)
+    while found != known:
+        time.sleep(0.05)
+        known, found = found, caller.counts(model)
+    return found
 
 
 def misuse(caller: Caller) -> None:
