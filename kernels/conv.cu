@@ -29,7 +29,7 @@ __device__ __forceinline__ typename Wide<T>::type rounded(X x) {
     return sizeof(X) == sizeof(T) ? widen(x) : widen(Narrow<T>::from(widen(x)));
 }
 
-// AFTER: what is done behind the activation, as `f_after` knows it.
+// AFTER: what is done behind the activation, of `After`.
 template <typename T, typename X, bool TRANSPOSED, int32 AFTER>
 __device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* residual, const T* scale, const T* shift, const Shape& s) {
     typedef typename Wide<T>::type W;
@@ -68,8 +68,8 @@ __device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* r
     }
     if (bias) sum += widen(bias[m]);
     const W other = residual ? widen(residual[pixel * s.residual_step + m]) : (W)0;
-    if (residual && (AFTER & 4) == 0) sum += other;
-    const W factor = AFTER & 1 ? widen(scale[m]) : (W)1, summand = AFTER & 2 ? widen(shift[m]) : (W)0;
+    if (residual && (AFTER & After::RESIDUAL) == 0) sum += other;
+    const W factor = AFTER & After::SCALE ? widen(scale[m]) : (W)1, summand = AFTER & After::SHIFT ? widen(shift[m]) : (W)0;
     y[pixel * s.y_step + m] = Narrow<T>::from(f_after<AFTER>(f_activated(sum, s.activation, s.numbers), factor, summand, other));
 }
 
@@ -90,13 +90,13 @@ __device__ void finish(T* y, const T* from, const T* bias, const T* residual, co
     Pack<T, V> value = *(const Pack<T, V>*)(from + pixel * s.from_step + channel), biases, other = {}, factor = {}, summand = {};
     if (bias) biases = *(const Pack<T, V>*)(bias + channel);
     if (residual) other = *(const Pack<T, V>*)(residual + pixel * s.residual_step + channel);
-    if constexpr ((AFTER & 1) != 0) factor = *(const Pack<T, V>*)(scale + channel);
-    if constexpr ((AFTER & 2) != 0) summand = *(const Pack<T, V>*)(shift + channel);
+    if constexpr ((AFTER & After::SCALE) != 0) factor = *(const Pack<T, V>*)(scale + channel);
+    if constexpr ((AFTER & After::SHIFT) != 0) summand = *(const Pack<T, V>*)(shift + channel);
 #pragma unroll
     for (int32 i = 0; i < V; i++) {
         W sum = widen(value.item[i]);
         if (bias) sum += widen(biases.item[i]);
-        if (residual && (AFTER & 4) == 0) sum += widen(other.item[i]);
+        if (residual && (AFTER & After::RESIDUAL) == 0) sum += widen(other.item[i]);
         sum = f_activated(sum, ACTIVATION, s.numbers);
         value.item[i] = Narrow<T>::from(f_after<AFTER>(sum, widen(factor.item[i]), widen(summand.item[i]), widen(other.item[i])));
     }

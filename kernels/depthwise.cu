@@ -156,8 +156,8 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
         else places.template take_both<false>(s);
         Pack<T, V> biases = {}, factor = {}, summand = {};
         if (bias) biases = *(const Pack<T, V>*)(bias + channel);
-        if constexpr ((AFTER & 1) != 0) factor = *(const Pack<T, V>*)(scale + channel);
-        if constexpr ((AFTER & 2) != 0) summand = *(const Pack<T, V>*)(shift + channel);
+        if constexpr ((AFTER & After::SCALE) != 0) factor = *(const Pack<T, V>*)(scale + channel);
+        if constexpr ((AFTER & After::SHIFT) != 0) summand = *(const Pack<T, V>*)(shift + channel);
 #pragma unroll
         for (int32 at = 0; at < ROWS * RUN; at++) {
             const int32 row = at / RUN, t = at % RUN;
@@ -168,7 +168,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
 #pragma unroll
             for (int32 v = 0; v < V; v++) {
                 float value = places.sum[row][t][v] + (bias ? widen(biases.item[v]) : 0.0f);
-                if (residual && (AFTER & 4) == 0) value += widen(other.item[v]);
+                if (residual && (AFTER & After::RESIDUAL) == 0) value += widen(other.item[v]);
                 value = f_activated(value, ACTIVATION, s.numbers);
                 value = f_after<AFTER>(value, widen(factor.item[v]), widen(summand.item[v]), widen(other.item[v]));
                 result.item[v] = Narrow<T>::from(value);

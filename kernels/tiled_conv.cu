@@ -17,8 +17,8 @@ struct Follows {
             const int32 channel = place.first + column;
             if (number == 0 && channel < s.results) {
                 if (sides.bias) biases = *(const Pack<T, 8>*)(sides.bias + channel);
-                if constexpr ((AFTER & 1) != 0) factors = *(const Pack<T, 8>*)(sides.scale + channel);
-                if constexpr ((AFTER & 2) != 0) summands = *(const Pack<T, 8>*)(sides.shift + channel);
+                if constexpr ((AFTER & After::SCALE) != 0) factors = *(const Pack<T, 8>*)(sides.scale + channel);
+                if constexpr ((AFTER & After::SHIFT) != 0) summands = *(const Pack<T, 8>*)(sides.shift + channel);
             }
             if (pixel < 0 || channel >= s.results) return;
             if (sides.residual) others[number] = *(const Pack<T, 8>*)(sides.residual + pixel * s.residual_step + channel);
@@ -31,8 +31,8 @@ struct Follows {
         for (int32 k = 0; k < 8; k++) {
             if (channel + k >= s.results) return;
             if (sides.bias) biases.item[k] = sides.bias[channel + k];
-            if constexpr ((AFTER & 1) != 0) factors.item[k] = sides.scale[channel + k];
-            if constexpr ((AFTER & 2) != 0) summands.item[k] = sides.shift[channel + k];
+            if constexpr ((AFTER & After::SCALE) != 0) factors.item[k] = sides.scale[channel + k];
+            if constexpr ((AFTER & After::SHIFT) != 0) summands.item[k] = sides.shift[channel + k];
             if (sides.residual) others[number].item[k] = sides.residual[pixel * s.residual_step + channel + k];
         }
     }
@@ -85,14 +85,14 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const Sid
         #pragma unroll
         for (int32 k = 0; k < 8; k++) {
             if (sides.bias) eight[k] += widen(follows.biases.item[k]);
-            if (sides.residual && (AFTER & 4) == 0) eight[k] += widen(other.item[k]);
+            if (sides.residual && (AFTER & After::RESIDUAL) == 0) eight[k] += widen(other.item[k]);
         }
         activate(eight, s.activation, s.numbers);
         #pragma unroll
         for (int32 k = 0; k < 8; k++) {
-            const float factor = AFTER & 1 ? widen(follows.factors.item[k]) : 1.0f;
-            const float summand = AFTER & 2 ? widen(follows.summands.item[k]) : 0.0f;
-            const float last = AFTER & 4 ? widen(other.item[k]) : 0.0f;
+            const float factor = AFTER & After::SCALE ? widen(follows.factors.item[k]) : 1.0f;
+            const float summand = AFTER & After::SHIFT ? widen(follows.summands.item[k]) : 0.0f;
+            const float last = AFTER & After::RESIDUAL ? widen(other.item[k]) : 0.0f;
             pack.item[k] = Narrow<T>::from(f_after<AFTER>(eight[k], factor, summand, last));
         }
         if (wide) {

@@ -281,12 +281,16 @@ FUNCTION f_activated(W x, int32 activation, const float (&numbers)[2]) {
     }
 }
 
-// What a convolution does behind that: AFTER is a sum of 1 (a scale), 2 (a shift) and 4 (the residual).
+// What a convolution does behind that, in this order; several are their sum.
+struct After {
+    enum { SCALE = 1, SHIFT = 2, RESIDUAL = 4 };
+};
+
 template <int32 AFTER, typename W>
 __device__ __forceinline__ W f_after(W x, W scale, W shift, W residual) {
-    if constexpr ((AFTER & 1) != 0) x *= scale;
-    if constexpr ((AFTER & 2) != 0) x += shift;
-    if constexpr ((AFTER & 4) != 0) x += residual;
+    if constexpr ((AFTER & After::SCALE) != 0) x *= scale;
+    if constexpr ((AFTER & After::SHIFT) != 0) x += shift;
+    if constexpr ((AFTER & After::RESIDUAL) != 0) x += residual;
     return x;
 }
 

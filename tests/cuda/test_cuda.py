@@ -294,7 +294,7 @@ def test_a_relu_makes_nothing_of_minus_infinity(group: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "kernel", "stride"),
     [
-        # What a thread does goes by how much there is to do: 2 by 2 channels and places, 4 by 1, 2, 4 and 8.
+        # What a thread does goes by how much there is to do: 2 by 2 channels and places, 4 by 1, 2, 4 and 8, two rows.
         ((1, 72, 9, 11), 3, 1),
         ((1, 72, 9, 11), 3, 2),
         ((2, 144, 31, 33), 5, 1),
@@ -320,4 +320,23 @@ def test_depthwise_convolutions_large_and_small(shape: tuple[int, ...], kernel: 
     sums = torch.nn.functional.conv2d(*wide, stride=stride, padding=kernel // 2, groups=shape[1])
     error = np.abs(got - torch.nn.functional.hardswish(sums).numpy()).max()
     assert error <= (1e-5 if dtype == "float32" else 8e-3), error
+    assert any("depthwise" in row["implementation"] for row in optimized.report()["kernels"])
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("shape", "kernel"), [((1, 72, 9, 11), 3), ((8, 96, 41, 39), 7)])
+def test_an_infinite_weight_is_not_multiplied_with_padding(shape: tuple[int, ...], kernel: int) -> None:
+    """Of one row a thread, and of two, which multiply zeros where all weights are finite."""
+    made, rng, pad = nx.Network("infinite_weight"), np.random.default_rng(8), kernel // 2
+    w = rng.standard_normal((shape[1], 1, kernel, kernel)).astype(np.float16)
+    w[3, 0, 0, 0] = np.inf
+    given = [made.add_input("x", "float16", list(shape)), made.add_constant("w", w)]
+    made.mark_output(made.add_layer("Conv", given, {"pads": [pad] * 4, "group": shape[1]})[0], "y")
+    x = 1 + rng.random(shape).astype(np.float16)
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=0).optimize_model(made)
+    finite = np.isfinite(optimized({"x": x})["y"])
+    assert not finite[:, 3, pad:, pad:].any()
+    finite[:, 3, pad:, pad:] = True
+    assert finite.all()
     assert any("depthwise" in row["implementation"] for row in optimized.report()["kernels"])

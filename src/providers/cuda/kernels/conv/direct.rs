@@ -54,7 +54,7 @@ pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 4] {
     there.map(|there| if there { others.next() } else { None }.unwrap_or(std::ptr::null()))
 }
 
-/// The number by which the kernels know what comes after the activation (`f_after` of `types.cuh`).
+/// The number by which the kernels know what comes after the activation (`After` of `types.cuh`).
 pub fn after(c: &Convolution) -> i64 {
     let After { scale, shift, residual } = c.after;
     [scale, shift, residual]

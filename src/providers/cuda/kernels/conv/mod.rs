@@ -308,12 +308,8 @@ impl Kernel for Conv {
             let mut inputs = way.layouts().to_vec();
             inputs.extend(self.bias.then_some(Plain));
             inputs.extend(self.residual.then_some(ChannelsLast));
-            inputs.extend(
-                [self.after.scale, self.after.shift]
-                    .into_iter()
-                    .filter(|&there| there)
-                    .map(|_| Plain),
-            );
+            inputs.extend(self.after.scale.then_some(Plain));
+            inputs.extend(self.after.shift.then_some(Plain));
             Form {
                 tactic: way.tactic(),
                 inputs,

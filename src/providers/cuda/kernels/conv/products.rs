@@ -98,10 +98,9 @@ impl Multiplied {
         let patches = self.patches.as_ref().map_or("", |_| "patches as rows, then ");
         let finish = self.finish.as_ref().map_or("", |_| ", then one pack a thread");
         let how = format!("{patches}{}{finish}", self.plan.name());
-        let workspace = match &self.patches {
-            None if self.aside() == 0 => self.plan.workspace(),
-            None => self.product() + self.aside(),
-            Some(patches) => self.rows() + patches.bytes,
+        let workspace = match self.aside() + self.patches.as_ref().map_or(0, |patches| patches.bytes) {
+            0 => self.plan.workspace(),
+            behind => self.place_aside() + behind,
         };
         let entries = self.patches.as_ref().map(|patches| patches.function.clone());
         // As with cuDNN's convolutions: what is added may be read too soon.
@@ -112,7 +111,7 @@ impl Multiplied {
     }
 
     /// Where a product that has no place in the result lies in the workspace, behind what cuBLASLt needs.
-    fn product(&self) -> usize {
+    fn place_aside(&self) -> usize {
         self.plan.workspace().next_multiple_of(ALIGNMENT)
     }
 
@@ -129,7 +128,7 @@ impl Multiplied {
 
     /// Where the rows lie behind that.
     fn rows(&self) -> usize {
-        self.product() + self.aside()
+        self.place_aside() + self.aside()
     }
 }
 
@@ -146,7 +145,7 @@ impl Launcher for Multiplied {
         };
         let result = match self.aside() {
             0 => call.outputs[0],
-            _ => call.workspace.wrapping_add(self.product()),
+            _ => call.workspace.wrapping_add(self.place_aside()),
         };
         let rows = call.workspace.wrapping_add(self.rows());
         let left = match &self.patches {

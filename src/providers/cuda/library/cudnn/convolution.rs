@@ -157,12 +157,8 @@ impl Convolution {
         let mut all = vec![self.x.alignment, self.w.alignment];
         all.extend(self.bias.then_some(ALIGNMENT));
         all.extend(self.residual.as_ref().map(|residual| residual.alignment));
-        all.extend(
-            [self.after.scale, self.after.shift]
-                .map(|there| there.then_some(ALIGNMENT))
-                .into_iter()
-                .flatten(),
-        );
+        all.extend(self.after.scale.then_some(ALIGNMENT));
+        all.extend(self.after.shift.then_some(ALIGNMENT));
         all.push(self.y.alignment);
         all
     }
