@@ -8,8 +8,8 @@ struct Share {
     int32 left_moves, right_moves;
     // How many products share the left operand.
     int32 products;
-    // Results from one row to the next.
-    int32 pitch;
+    // From one row to the next, results, and what the tail reads for each of them.
+    int32 pitch, beside;
 };
 
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
@@ -43,7 +43,7 @@ struct Shape {
     // Results of a warp on their way to memory: 16 rows, so far apart that eight of them lie in all banks.
     static constexpr int PITCH = COLUMNS * WIDTH_ + 16, LAID_BYTES = 16 * PITCH;
     // Behind them what the tail reads for each column, of so many operands. Sums take that place one part after another.
-    static constexpr int MOST_COLUMNS = 2, USED_BYTES = LAID_BYTES + MOST_COLUMNS * COLUMNS * 2;
+    static constexpr int MOST_COLUMNS = 3, USED_BYTES = LAID_BYTES + MOST_COLUMNS * COLUMNS * 2;
     static constexpr int PART = 32, PART_PITCH = PART + 8, PART_BYTES = 16 * PART_PITCH * 4;
     static constexpr int WARP_BYTES = USED_BYTES > PART_BYTES ? USED_BYTES : PART_BYTES;
 };
@@ -248,8 +248,8 @@ __device__ __forceinline__ void bring_row(uint32 to, const void* from, uint32 by
 template <typename L>
 struct Rows {
     int32 row, column, rows, columns;
-    // Where the first number lies of results, and of operands that lie without gaps.
-    uint64 first, dense;
+    // Where the first number lies of results, and of operands with a number for each.
+    uint64 first, beside;
     uint8* laid;
     uint32 shared, arrived;
 
@@ -260,21 +260,21 @@ struct Rows {
         rows = min(s.m - row, 16);
         columns = min(s.n - column, L::COLUMNS);
         first = ((uint64)tile.batch * s.m + row) * s.pitch + column;
-        dense = ((uint64)tile.batch * s.m + row) * s.n + column;
+        beside = ((uint64)tile.batch * s.m + row) * s.beside + column;
     }
 };
 
 // Brings what the tail reads: an operand with a number for each result to where the results will lie, those with one for each
 // column behind.
 template <typename L, typename Tail>
-__device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& tail, int32 n) {
+__device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& tail, int32 pitch) {
     const int32 lane = threadIdx.x % 32, bytes = rows.columns * 2, staged = rows.columns * Tail::STAGED;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
     if (lane == 0) barrier_expect(rows.arrived, max(rows.rows, 0) * staged + Tail::COLUMNS * bytes);
     __syncwarp();
     if (Tail::STAGED && lane < rows.rows) {
-        const uint8* const from = tail.staged() + (rows.dense + (uint64)lane * n) * Tail::STAGED;
+        const uint8* const from = tail.staged() + (rows.beside + (uint64)lane * pitch) * Tail::STAGED;
         bring_row(rows.shared + lane * L::PITCH, from, staged, rows.arrived);
     }
     if (lane < Tail::COLUMNS) {
@@ -389,7 +389,7 @@ __device__ __forceinline__ void put_each(Y* y, const Sum (&sums)[L::COLUMNS / 2]
         if (part + lane >= rows.columns) continue;
         #pragma unroll 4
         for (int32 r = 0; r < rows.rows; r++) {
-            const uint64 own = (uint64)part + lane, at = rows.dense + (uint64)r * s.n + own;
+            const uint64 own = (uint64)part + lane, at = rows.beside + (uint64)r * s.beside + own;
             const int32 column = rows.column + part + lane;
             y[rows.first + (uint64)r * s.pitch + own] = tail.one(in_unit(tail, laid[r * PITCH + lane], column), at, column);
         }
@@ -412,9 +412,10 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
         const Rows<L> rows(s, tile, laid, arrived);
         const Tail tail = tails(tile.product);
         Y* const y = result(tile.product);
-        const bool even = Tail::EVEN && s.n % Tail::GRAIN == 0 && s.pitch % Tail::GRAIN == 0 && (uint64)y % 16 == 0 && tail.even();
+        const bool grained = s.n % Tail::GRAIN == 0 && s.pitch % Tail::GRAIN == 0 && s.beside % Tail::GRAIN == 0;
+        const bool even = Tail::EVEN && grained && (uint64)y % 16 == 0 && tail.even();
         const auto halfway = [&]() {
-            if (even) bring_operands<L>(rows, tail, s.n);
+            if (even) bring_operands<L>(rows, tail, s.beside);
         };
         Sum sums[L::COLUMNS / 2] = {};
         sum_up<L, T>(sums, s.k, memory, full, empty, turn, halfway);
@@ -471,9 +472,9 @@ __device__ __forceinline__ void produce_and_consume(const Left& left, const Righ
 }
 
 // `result`, `right` and `tails` give those of a product by its number.
-template <typename L, bool HELD, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Right,
+template <typename L, bool HELD, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Left, typename Right,
           typename Tails>
-__device__ __forceinline__ void warpgroups(const Result& result, const TensorMap* left, const Right& right, const Tails& tails,
+__device__ __forceinline__ void warpgroups(const Result& result, const Left& left, const Right& right, const Tails& tails,
                                            const Share& s) {
     __shared__ __align__(8) uint64 arrived[L::THREADS / 32];
     if (threadIdx.x == L::THREADS) {
@@ -483,7 +484,7 @@ __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap
     const auto bring = [&](uint32 to, const Tile<L>& tile, int32 k, uint32 barrier) {
         bring_right<L>(to, right(tile.product), tile, k, tile.batch * s.right_moves, barrier);
     };
-    produce_and_consume<L, HELD>(LeftRows{left, s.left_moves}, bring, NothingBeside(), s,
+    produce_and_consume<L, HELD>(left, bring, NothingBeside(), s,
                                  [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
                                      const uint32 warp = threadIdx.x / 32;
                                      multiply_all<L, T, Sum, Y, Tail>(s, result, tails, behind + warp * L::WARP_BYTES,

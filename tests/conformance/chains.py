@@ -141,6 +141,43 @@ def large_depthwise() -> list[Chain]:
     return made
 
 
+def large_convolutions() -> list[Chain]:
+    """Convolutions that fill a GPU with tiles of matrices, whose pixels are rows or windows of them."""
+
+    def make(b: Builder, out: int, kernel: int, bias: bool, ending: str, **attrs: Any) -> list[nx.Tensor]:
+        y = b.conv(b.inputs[0], out, kernel, bias=bias, **attrs)
+        for step in ending.split():
+            match step:
+                case "scale":
+                    y = b.op("Mul", b.constant(*y.shape[1:2], *[1] * (len(y.shape) - 2)), y)
+                case "shift":
+                    y = b.op("Add", y, b.constant(*y.shape[1:2], *[1] * (len(y.shape) - 2)))
+                case "add":
+                    y = b.op("Add", y, b.inputs[1])
+                case _:
+                    y = b.activation(step, y)
+        return [y]
+
+    made = []
+    for shape, out, kernel, bias, ending, attrs in (
+        ((2, 64, 47, 45), 136, 1, True, "add Silu", {}),
+        ((2, 40, 47, 45), 136, 1, True, "Gelu scale shift add", {}),
+        ((3, 64, 47, 45), 100, 1, False, "", {}),
+        ((2, 64, 93, 90), 136, 1, True, "Silu add", {"strides": [2, 2]}),
+        ((2, 32, 47, 45), 136, 3, True, "Relu scale shift", {}),
+        ((2, 64, 93, 90), 136, 3, True, "Silu add", {"strides": [2, 2]}),
+        ((2, 48, 47, 45), 136, 3, True, "Clip shift", {"dilations": [1, 2], "pads": [1, 0, 0, 3]}),
+        ((2, 16, 4093), 72, 5, False, "add", {}),
+    ):
+        attrs = {"pads": [kernel // 2] * 2 * (len(shape) - 2)} | attrs
+        each = attrs.get("strides", [1, 1])
+        residual = (shape[0], out, *(-(-extent // stride) for extent, stride in zip(shape[2:], each, strict=False)))
+        parts = [f"conv{kernel}_of_{shape[1]}_large", *(["bias"] if bias else []), *ending.split()]
+        used = functools.partial(make, out=out, kernel=kernel, bias=bias, ending=ending, **attrs)
+        made.append(Chain("_".join(parts), (shape, residual) if "add" in ending else (shape,), used))
+    return made
+
+
 def matrices(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     """A product with a constant matrix, with bias, residual and activation."""
     made = []
@@ -324,3 +361,6 @@ CHAINS: list[Chain] = [
     *widened(),
     *pointwise(),
 ]
+
+#: For GPUs alone: the reference takes long for them.
+LARGE: list[Chain] = large_convolutions()

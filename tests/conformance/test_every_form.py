@@ -18,7 +18,7 @@ import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import options
 from tests.conformance.case import Array, Case, dtype_of
-from tests.conformance.chains import CHAINS, Chain
+from tests.conformance.chains import CHAINS, LARGE, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
 from tests.conformance.quantized_chains import (
     ACTIVATED,
@@ -59,7 +59,7 @@ def of_chains() -> list[Any]:
     """Provider x chain x dtype, in tf32 besides where the provider rounds."""
     made = []
     for provider in HELD:
-        for chain in CHAINS:
+        for chain in (*CHAINS, *(LARGE if provider == "cuda" else [])):
             for dtype in (*chain.dtypes, *(["tf32"] if provider == "cuda" else [])):
                 name = f"{provider}-{chain.name}-{dtype}"
                 made.append(pytest.param(provider, chain, dtype, id=name, marks=marks(provider)))

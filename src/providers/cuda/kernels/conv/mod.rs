@@ -8,6 +8,8 @@ pub mod direct;
 mod ending;
 mod engines;
 pub mod geometry;
+mod implicit_gemm;
+pub mod left;
 pub mod problem;
 mod products;
 pub mod stem;
@@ -27,6 +29,7 @@ use crate::providers::common::Why;
 use crate::providers::common::cast::cast_before;
 use crate::providers::common::epilogue::{Epilogue, behind, name};
 use crate::providers::common::scope::Scope;
+use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::library::cudnn::{Activation, After, Convolution, cudnn};
 use choice::ENGINES;
 use depthwise::Depthwise;
@@ -34,6 +37,7 @@ use direct::{AXES, Direct};
 use ending::Ending;
 use engines::InEngine;
 use geometry::{Geometry, Traits};
+use implicit_gemm::{Code, SHAPES};
 use products::{ALGORITHMS, Multiplied};
 use std::sync::Arc;
 use stem::Stem;
@@ -69,9 +73,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     traits.stem &= half && gpu.device.capability >= TENSOR_CORES;
     traits.tiled &= gpu.device.capability >= TENSOR_CORES;
     let bias = scope.input(2);
-    let make = |name: String, tail: &Tail<Activation>, ending: &Ending, cast: bool| Conv {
+    let make = |name: String, tail: &Tail<Activation>, ending: &Ending, cast: bool, code: Option<Code>| Conv {
         name,
         cast,
+        code: code.filter(|_| half && traits.tiled && gpu.device.capability == HOPPER),
         geometry: geometry.clone(),
         held: network[w].constant().is_some(),
         tf32: gpu.rounds_to_tf32(scope),
@@ -92,14 +97,16 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
             let takes = all && (cast.is_none() || (tail.residual.is_none() && ending.steps == 0));
             let residual = tail.residual.or(ending.residual);
             let layers: Vec<LayerId> = cast.into_iter().chain([scope.layer]).chain(epilogue.layers()).collect();
-            takes.then(|| Candidate {
-                kernel: Arc::new(make(name(network, &layers), &tail, &ending, cast.is_some())),
-                layers,
-                inputs: [source, w]
-                    .into_iter()
-                    .chain(bias.into_iter().chain(residual).chain(ending.scale).chain(ending.shift))
-                    .collect(),
-                outputs: vec![epilogue.result()],
+            let sides = [bias, residual, ending.scale, ending.shift];
+            let sides: Vec<TensorId> = sides.into_iter().flatten().collect();
+            takes.then(|| {
+                let code = Code::new(network, &epilogue, bias, &sides).filter(|_| cast.is_none());
+                Candidate {
+                    kernel: Arc::new(make(name(network, &layers), &tail, &ending, cast.is_some(), code)),
+                    layers,
+                    inputs: [source, w].into_iter().chain(sides).collect(),
+                    outputs: vec![epilogue.result()],
+                }
             })
         };
         epilogues(scope).into_iter().filter_map(one).collect::<Vec<_>>()
@@ -167,6 +174,8 @@ tactics! {
         PlainStem = "stem of planes",
         /// On the kernel for small convolutions, with one of the tiles that look best.
         Tiled(number: u32) = "tile",
+        /// By warpgroups, with one of the shapes of tiles that look best.
+        ImplicitGemm(number: u32) = "implicit GEMM",
     }
 }
 
@@ -185,6 +194,8 @@ struct Conv {
     name: String,
     /// Whether its input is float32 and cast on the way.
     cast: bool,
+    /// What follows, where warpgroups may multiply.
+    code: Option<Code>,
     geometry: Geometry,
     /// Whether the weights are a constant.
     held: bool,
@@ -230,6 +241,9 @@ impl Conv {
         }
         if tiled {
             ways.extend((0..TILES).map(Way::Tiled));
+        }
+        if self.code.is_some() {
+            ways.extend((0..SHAPES).map(Way::ImplicitGemm));
         }
         // Behind the engines, since it takes longer to compile than a plan takes to build.
         if stem && !self.residual && self.after.is_nothing() {
@@ -329,7 +343,10 @@ impl Kernel for Conv {
 
     fn takes_slices(&self, form: &Form) -> (bool, bool) {
         let way = Way::of(&form.tactic);
-        let takes = matches!(way, Ok(Way::Engine(_) | Way::Depthwise | Way::Tiled(_)));
+        let takes = matches!(
+            way,
+            Ok(Way::Engine(_) | Way::Depthwise | Way::Tiled(_) | Way::ImplicitGemm(_))
+        );
         (takes, takes)
     }
 
@@ -351,6 +368,14 @@ impl Kernel for Conv {
                     // What has the number of no engine is not timed, and runs in the first one.
                     None => InEngine::prepared(gpu, convolution, self.tuned(request)?, usize::MAX),
                 });
+            }
+            Way::ImplicitGemm(number) => {
+                let code = self.code.as_ref();
+                let made = code.and_then(|code| implicit_gemm::prepared(gpu, &convolution, code, self.held, number));
+                return match made {
+                    Some(made) => made,
+                    None => Ok(InEngine::prepared(gpu, convolution, self.tuned(request)?, usize::MAX)),
+                };
             }
             Way::Product(number) | Way::PlainProduct(number) => {
                 let plain = matches!(way, Way::PlainProduct(_));

@@ -7,6 +7,29 @@ use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand};
 use crate::providers::cuda::kernels::pointwise::code::{self, Code, element};
 use std::fmt::Write;
 
+/// What is done with a product before all else.
+#[derive(Debug, Clone, Copy)]
+pub enum First {
+    /// Each row is multiplied by a number of its own.
+    Scales(TensorId),
+    /// A number for each column is added.
+    Bias(TensorId),
+}
+
+impl First {
+    fn operand(self) -> Operand {
+        let (tensor, broadcast) = match self {
+            First::Scales(tensor) => (tensor, Broadcast::Row),
+            First::Bias(tensor) => (tensor, Broadcast::Column),
+        };
+        Operand {
+            tensor,
+            broadcast,
+            uniform: None,
+        }
+    }
+}
+
 /// What is done with each number of a product, as code.
 pub struct Behind {
     /// What it reads beside the product.
@@ -42,7 +65,14 @@ impl Behind {
     pub fn numbered(network: &Network, epilogue: &Epilogue, scales: Option<TensorId>) -> Self {
         let given = network[epilogue.result()].ty.dtype;
         let code = code::numbered(network, &layers(epilogue));
-        Self::of(network, epilogue, code, given, scales)
+        Self::of(network, epilogue, code, given, scales.map(First::Scales))
+    }
+
+    /// The same, behind a bias, which is the last operand.
+    pub fn biased(network: &Network, epilogue: &Epilogue, bias: Option<TensorId>) -> Self {
+        let given = network[epilogue.result()].ty.dtype;
+        let code = code::of(network, &layers(epilogue));
+        Self::of(network, epilogue, code, given, bias.map(First::Bias))
     }
 
     /// For each operand, whether it has a number for each element of the result.
@@ -50,7 +80,7 @@ impl Behind {
         self.operands.iter().map(|operand| operand.broadcast == Broadcast::Full)
     }
 
-    fn of(network: &Network, epilogue: &Epilogue, code: Code, given: DType, scales: Option<TensorId>) -> Self {
+    fn of(network: &Network, epilogue: &Epilogue, code: Code, given: DType, first: Option<First>) -> Self {
         let (product, output) = (epilogue.product, epilogue.result());
         let layers = layers(epilogue);
         // A code is not read as a number, to be encoded once more.
@@ -65,12 +95,8 @@ impl Behind {
         };
         let operand = |&t: &TensorId| epilogue.operands.iter().find(|operand| operand.tensor == t).copied();
         let dtype = |t: TensorId| network[t].ty.dtype;
-        let scales = scales.map(|tensor| Operand {
-            tensor,
-            broadcast: Broadcast::Row,
-            uniform: None,
-        });
-        let operands: Vec<Operand> = code.inputs.iter().filter_map(operand).chain(scales).collect();
+        let own = first.map(First::operand);
+        let operands: Vec<Operand> = code.inputs.iter().filter_map(operand).chain(own).collect();
         let number = |tensor: TensorId| operands.iter().position(|operand| operand.tensor == tensor);
         let parameters = code.inputs.iter().enumerate().map(|(at, &tensor)| {
             let ty = number(tensor).map_or("T0".into(), |own| format!("X{}", own + 1));
@@ -115,7 +141,7 @@ impl Behind {
         let read = Read {
             operands: &operands,
             columns: columns.and_then(Dim::as_const).unwrap_or(0),
-            scales: scales.map(|_| operands.len()),
+            first: first.map(|first| (operands.len(), first)),
         };
         text += &structure(&read, &names, &others, laid, !numbers.is_empty());
         Self {
@@ -241,8 +267,8 @@ struct Read<'a> {
     operands: &'a [Operand],
     /// Columns of the result, where operands have a number for each row.
     columns: i64,
-    /// The operand that rows of the product are multiplied with.
-    scales: Option<usize>,
+    /// The operand of what is done first.
+    first: Option<(usize, First)>,
 }
 
 impl Read<'_> {
@@ -258,9 +284,11 @@ impl Read<'_> {
 
     /// The product, from a sum and what reads the operand of a number.
     fn product(&self, sum: &str, read: &dyn Fn(usize, Broadcast) -> String) -> String {
-        self.scales.map_or(sum.into(), |scales| {
-            format!("f_product({sum}, {})", read(scales, Broadcast::Row))
-        })
+        match self.first {
+            None => sum.into(),
+            Some((number, First::Scales(_))) => format!("f_product({sum}, {})", read(number, Broadcast::Row)),
+            Some((number, First::Bias(_))) => format!("({sum} + widen({}))", read(number, Broadcast::Column)),
+        }
     }
 
     /// The operands that broadcast in one of these ways.
@@ -360,7 +388,7 @@ impl Others {
 }
 
 /// So many operands with a number for each column have room in `warpgroup.cu`.
-pub const MOST_COLUMNS: usize = 2;
+pub const MOST_COLUMNS: usize = 3;
 
 /// What `warpgroup.cu` lays out in shared memory for a `Tail`.
 struct Laid {

@@ -90,6 +90,18 @@ impl Shape {
         format!("Shape<{columns}, {stages}, {alternate}, {turned}, {width}>")
     }
 
+    /// The same for results of 16 bits, whose right operand is turned and whose steps have so many lines of so many bytes.
+    pub fn lined(&self, line: usize, lines: usize) -> String {
+        let (columns, alternate) = (self.columns, self.alternate);
+        let stages = self.stages * DEPTH * 2 / (line * lines);
+        format!("Shape<{columns}, {stages}, {alternate}, true, {WIDTH}, {line}, 1, {lines}>")
+    }
+
+    /// Shared memory for results of 16 bits.
+    pub fn bytes(&self) -> usize {
+        self.shared_bytes(WIDTH)
+    }
+
     /// For reports.
     pub fn describe(&self, many: &str) -> String {
         let turns = if self.alternate { ", by turns" } else { "" };
@@ -171,7 +183,7 @@ impl Grouped {
         let (products, processors) = (written.products, gpu.device.multiprocessors as usize);
         let shape = ranked(problem, products, processors)[number as usize % ALL.len()];
         let source = format!("{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
-        let function = gpu.compiler.entry(&source, "product", shape.shared_bytes(WIDTH));
+        let function = gpu.compiler.entry(&source, "product", shape.bytes());
         let blocks = shape.tiles(problem, products).min(processors);
         let mut launch = KernelLaunch::new(
             function,
@@ -241,7 +253,7 @@ fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
          const auto result = [&](int32 product) {{ return {}; }};\n    \
          const auto right = [&](int32 product) {{ return {}; }};\n    \
          const auto tails = [&](int32 product) {{ return {}; }};\n    \
-         warpgroups<{shape}, {held}, T0, float, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
+         warpgroups<{shape}, {held}, T0, float, Y0, Tail>(result, LeftRows{{&left, s.left_moves}}, right, tails, s);\n}}\n",
         written.text,
         parameters.join(", "),
         choice(products, |product| format!("y{product}")),
@@ -266,6 +278,7 @@ fn words(problem: &Problem, products: usize) -> Result<Vec<i32>> {
         moves[0],
         moves[1],
         products,
+        problem.n,
         problem.n,
     ];
     fields(words.map(|word| word as i64))
@@ -328,9 +341,9 @@ mod tests {
     #[test]
     fn an_operand_for_all_batches_stands_still() {
         let problem = Problem::new([false; 2], &[5, 64, 32], &[1, 32, 48]);
-        assert_eq!(words(&problem, 2).unwrap(), [320, 48, 32, 1, 0, 0, 2, 48]);
+        assert_eq!(words(&problem, 2).unwrap(), [320, 48, 32, 1, 0, 0, 2, 48, 48]);
         let problem = Problem::new([false; 2], &[32, 64], &[5, 64, 48]);
-        assert_eq!(words(&problem, 1).unwrap(), [32, 48, 64, 5, 0, 1, 1, 48]);
+        assert_eq!(words(&problem, 1).unwrap(), [32, 48, 64, 5, 0, 1, 1, 48, 48]);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::memory::DeviceMemory;
-use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER, Windows};
+use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER};
+use crate::providers::cuda::kernels::conv::left::{self, Left};
 use crate::providers::cuda::kernels::conv::problem::Problem;
 use crate::providers::cuda::kernels::conv::tiled::problem;
 use crate::providers::cuda::kernels::launch::fields;
@@ -46,65 +47,13 @@ fn described(c: &Convolution) -> Option<(Size, Problem, usize)> {
         columns: found.results,
         terms: found.taps() * found.channels,
     };
-    let line = match found.is_rows() {
-        true if size.terms > 32 => 128,
-        true => 64,
-        false if found.channels.is_multiple_of(64) => 128,
-        false if found.channels.is_multiple_of(32) => 64,
-        false if found.channels.is_multiple_of(16) => 32,
-        false => return None,
-    };
-    let even = (c.y.step() as usize).is_multiple_of(TOGETHER);
-    let brought = found.is_rows() || (windows(&found, c, line).fits() && found.reach().iter().all(|&far| far < 256));
-    (even && brought).then_some((size, found, line))
+    let (line, even) = (left::line(&found)?, (c.y.step() as usize).is_multiple_of(TOGETHER));
+    (even && left_of(&found, c, line).is_some()).then_some((size, found, line))
 }
 
-fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {
-    let pixel = c.x.step() as usize;
-    let [rows, columns] = found.input;
-    let last = |axis: usize| ((found.output[axis] - 1) * found.strides[axis]) as i64;
-    let upper = |axis: usize| (last(axis) - found.begin[axis] - (found.input[axis] as i64 - 1)) as i32;
-    Windows {
-        // Any type of 16 bits is a pair.
-        dtype: DType::Float16,
-        extents: [found.channels, columns, rows, found.images],
-        strides: [pixel, pixel * columns, pixel * columns * rows],
-        lower: [1, 0].map(|axis: usize| -found.begin[axis] as i32),
-        upper: [upper(1), upper(0)],
-        steps: [found.strides[1], found.strides[0]],
-        size: [line / 2, ROWS],
-    }
-}
-
-/// The left operand, as the copy engine brings it.
-enum Left {
-    Rows(Boxes),
-    Windows(Windows),
-}
-
-impl Left {
-    fn new(found: &Problem, c: &Convolution, size: &Size, line: usize) -> Self {
-        if !found.is_rows() {
-            return Self::Windows(windows(found, c, line));
-        }
-        let pixel = c.x.step() as usize;
-        Self::Rows(Boxes {
-            dtype: DType::Float16,
-            extents: vec![size.terms, size.rows, 1],
-            strides: vec![pixel, pixel * size.rows],
-            size: vec![line / 2, ROWS, 1],
-        })
-    }
-
-    /// `Windows` of `implicit_gemm.cu`.
-    fn words(&self, found: &Problem) -> Result<Vec<i32>> {
-        let words = |extents: &[usize]| extents.iter().map(|&word| word as i64).collect::<Vec<_>>();
-        let image = [&[found.channels, found.kernel[1]], &found.output[..], &found.strides].concat();
-        match self {
-            Self::Rows(_) => Ok(vec![]),
-            Self::Windows(_) => fields([words(&image), found.begin.to_vec(), words(&found.dilations)].concat()),
-        }
-    }
+/// The left operand: any type of 16 bits is a pair.
+fn left_of(found: &Problem, c: &Convolution, line: usize) -> Option<Left> {
+    Left::new(found, DType::Float16, c.x.step() as usize / 2, [ROWS, line])
 }
 
 /// Weights as `Spread` of `implicit_gemm.cu` has them: of so many channels a fourth for each lane of a row, two of each in turn.
@@ -173,10 +122,7 @@ fn borders(of: &Quantized, found: &Problem) -> Option<Borders> {
 fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borders: bool, places: &Places) -> String {
     let pair = plain::pair(of);
     let (starts, fused) = (of.scheme.zero != 0, epilogue.times.is_some());
-    let (parameter, made) = match left {
-        Left::Rows(_) => ("", "LeftRows{&left, 0}"),
-        Left::Windows(_) => (", const Windows w", "LeftWindows{&left, w}"),
-    };
+    let [parameter, made] = left.text();
     let (edges, edged, bordered) = match borders {
         true => ("Borders", ", const Borders b", "b"),
         false => ("Alike", "", "Alike()"),
@@ -200,7 +146,7 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borde
         false => ("", String::new(), format!("NoResiduals<{shaped}>()")),
     };
     format!(
-        "{}{LINEAR}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
+        "{}{LINEAR}{PAIRS}{}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
          const float* scales{parameters}, const Share s{parameter}{edged}{}, const int64 pitch, const __grid_constant__ TensorMap left, \
          const __grid_constant__ TensorMap right{beside}) {{\n{barriers}    \
          implicit_gemm<{shaped}, {pair}, SumOf<{pair}>::type, Y0, Units<{starts}, {fused}, {edges}>, {ty}>(y, {made}, &right, \
@@ -208,6 +154,7 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borde
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
+        left::SOURCE,
         rows::SOURCE,
         shape.threads(),
         shape.blocks,
@@ -229,9 +176,8 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
         .find_map(|shape| shape.staying(&size))
         .filter(|_| !found.is_rows());
     shapes.extend(staying);
-    let shape = *shapes.get(number)?;
+    let (shape, left) = (*shapes.get(number)?, left_of(&found, c, line)?);
     let make = || {
-        let left = Left::new(&found, c, &size, line);
         let epilogue = Epilogue::new(of);
         let borders = borders(of, &found);
         let places = Places::of(of, c)?;
@@ -247,7 +193,7 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
         let launcher = OnPixels {
             function: function.clone(),
             grid: Grid::over(blocks * shape.threads() as usize, shape.threads())?,
-            share: fields(share.into_iter().chain([c.y.step()]))?,
+            share: fields(share.into_iter().chain([c.y.step(), size.columns as i64]))?,
             windows: left.words(&found)?,
             borders: match &borders {
                 Some(borders) => fields(borders.words(listed as usize))?,
@@ -262,7 +208,7 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
             constants,
             spare: plain::spare(of, c)?,
         };
-        let of_what = if launcher.windows.is_empty() { "rows" } else { "pixels" };
+        let of_what = launcher.left.describe();
         let bytes = line * shape.lines;
         let stay = if shape.staying > 0 { ", weights stay" } else { "" };
         let how = format!(
@@ -333,58 +279,12 @@ impl Launcher for OnPixels {
             arguments.fields(words);
         }
         arguments.number(self.constants.listed());
-        arguments.map(&match &self.left {
-            Left::Rows(boxes) => boxes.at(device, call.inputs[0])?,
-            Left::Windows(windows) => windows.at(device, call.inputs[0])?,
-        });
+        self.left.pass(&mut arguments, device, call)?;
         arguments.map(&self.right.at(device, self.constants.weights())?);
         if let Some((operand, boxes)) = &self.added {
             arguments.map(&boxes.at(device, call.inputs[*operand])?);
         }
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::providers::cuda::library::cudnn::{After, Tensor};
-
-    #[test]
-    fn windows_end_where_the_last_one_begins() {
-        let found = Problem {
-            images: 3,
-            input: [19, 14],
-            output: [10, 7],
-            kernel: [3, 3],
-            begin: [1, 1],
-            strides: [2, 2],
-            dilations: [1, 1],
-            channels: 64,
-            results: 192,
-        };
-        let c = Convolution {
-            dtype: DType::Int8,
-            tf32: false,
-            transposed: false,
-            x: Tensor::dense(vec![3, 128, 19, 14]),
-            w: Tensor::dense(vec![192, 128, 3, 3]),
-            y: Tensor::dense(vec![3, 192, 10, 7]),
-            strides: vec![2; 2],
-            dilations: vec![1; 2],
-            begin: vec![1; 2],
-            end: vec![1; 2],
-            bias: false,
-            residual: None,
-            activation: None,
-            after: After::default(),
-        };
-        let windows = windows(&found, &c, 128);
-        assert_eq!(windows.extents, [64, 14, 19, 3]);
-        assert_eq!(windows.strides, [128, 128 * 14, 128 * 14 * 19]);
-        // Columns 0 to 11 and rows 0 to 17, each less one, are the first ones that a window sees.
-        assert_eq!((windows.lower, windows.upper), ([-1, -1], [-2, -1]));
-        assert!(windows.fits());
     }
 }

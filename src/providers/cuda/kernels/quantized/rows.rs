@@ -55,7 +55,7 @@ fn source(products: &[&Quantized], shape: &Shape) -> String {
          const auto result = [&](int32 product) {{ return {}; }};\n    \
          const auto rights = [&](int32 product) {{ return {}; }};\n    \
          const auto tails = [&](int32 product) {{ return {}; }};\n    \
-         warpgroups<{}, true, {pair}, SumOf<{pair}>::type, Y0, {scaled}>(result, &left, rights, tails, s);\n}}\n",
+         warpgroups<{}, true, {pair}, SumOf<{pair}>::type, Y0, {scaled}>(result, LeftRows{{&left, 0}}, rights, tails, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
@@ -129,7 +129,7 @@ pub fn prepared(products: &[&Quantized], c: &Convolution, number: usize) -> Opti
         let launcher = OnRows {
             function: function.clone(),
             grid: Grid::over(blocks * THREADS as usize, THREADS)?,
-            share: fields(share.into_iter().chain([c.y.step()]))?,
+            share: fields(share.into_iter().chain([c.y.step(), problem.n as i64]))?,
             left: boxes(problem.m, problem.k, from, shape.rows()),
             right: boxes(problem.n, problem.k, pitch, shape.columns),
             operands: of.behind.operands.len(),

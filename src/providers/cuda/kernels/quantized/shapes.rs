@@ -2,6 +2,7 @@
 
 use crate::network::dtype::DType;
 use crate::providers::cuda::device::Boxes;
+use crate::providers::cuda::kernels::conv::left::lines;
 use crate::providers::cuda::kernels::matmul::warpgroup;
 
 /// Rows of a tile.
@@ -119,14 +120,6 @@ impl Shape {
         let waves = self.tiles(size).div_ceil(processors * self.blocks) * self.blocks;
         waves as f64 * tile
     }
-}
-
-/// How often a step brings a line of so many bytes: one short line takes longer to wait for than to multiply.
-fn lines(line: usize, terms: usize) -> usize {
-    const MOST: usize = 4;
-    let steps = terms.div_ceil(line / 2);
-    let all = if line == 32 { 1..=MOST } else { 1..=1 };
-    all.rev().find(|&lines| steps.is_multiple_of(lines)).unwrap_or(1)
 }
 
 /// The matrices: rows, columns, and pairs of terms.
