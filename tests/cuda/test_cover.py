@@ -192,6 +192,19 @@ def test_rows_that_products_bring_together_compile(libraries: Path, tmp_path: Pa
     assert_compile(nvrtc, tmp_path, 50, None, b"--fdevice-syntax-only")
 
 
+def test_convolutions_by_warpgroups_compile(libraries: Path, tmp_path: Path) -> None:
+    nvrtc = compiler()
+    with Process(
+        libraries, NEURENIX_CACHE="0", RECORDED_SET="capability=90", RECORDED_SOURCES=str(tmp_path)
+    ) as process:
+        kernels = process.run(jobs.large_convolutions)
+    assert {"Conv+Gelu+Mul+Add+Add", "Conv+Silu+Add", "Conv+Add"} <= kernels
+    sources = [path.read_text() for path in tmp_path.iterdir()]
+    for left in ("LeftRows{&left, 0}", "LeftWindows{&left, windows}"):
+        assert any(f"Tail>(result, {left}" in source for source in sources)
+    assert_compile(nvrtc, tmp_path, 20)
+
+
 def assert_compile(
     nvrtc: ctypes.CDLL, folder: Path, least: int, taken: set[bytes] | None = None, *options: bytes
 ) -> None:
