@@ -198,6 +198,38 @@ def test_layers_that_are_kept_stay_in_floating_point(digits: Digits, path: Path)
     assert all(producers.get(layer.inputs[1]) == "DequantizeLinear" for layer in others if layer.name != kept[0].name)
 
 
+def test_names_to_keep_may_come_once(digits: Digits, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = nx.importers.from_onnx(path)
+    convolutions = [layer.name for layer in plain.layers if layer.op == "Conv"]
+
+    def codes(network: nx.Network) -> int:
+        return sum(layer.op == "DequantizeLinear" for layer in network.layers)
+
+    calibrated = [
+        quantization.calibrate(path, digits.batches(), keep=keep) for keep in (convolutions[:1], iter(convolutions[:1]))
+    ]
+    assert codes(calibrated[0]) == codes(calibrated[1])
+    assert codes(quantization.calibrate(path, digits.batches())) > codes(calibrated[1])
+    products = [layer.name for layer in plain.layers if layer.op in ("Conv", "MatMul", "Gemm")]
+    model = get_backend("cpu").optimize_model(
+        path, {"input": digits.test.shape}, "int8", calibration=digits.batches(), keep=iter(products)
+    )
+    np.testing.assert_allclose(model(digits.test), digits.scores(), rtol=1e-3, atol=1e-3)
+    # Who keeps all of them need not be told.
+    assert "calibrate the float32 model" not in caplog.text
+    with pytest.raises(nx.UnsupportedError, match="Conv"):
+        get_backend("cpu").optimize_model(path, {"input": digits.test.shape}, exclude={"cpu": iter(["Conv"])})
+
+
+def test_batches_of_16_bits_are_widened(digits: Digits, path: Path) -> None:
+    batches = [batch.astype(np.float16) for batch in digits.batches()]
+    for more in ({"deterministic": True}, {}):
+        model = get_backend("cpu").optimize_model(
+            path, {"input": digits.test.shape}, "int8", calibration=batches, **more
+        )
+        assert digits.errors(model(digits.test)) <= digits.errors(digits.scores()) + 5
+
+
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_new_weights_are_quantized_anew(digits: Digits, path: Path, calibrated: bool) -> None:
     backend = get_backend("cpu")

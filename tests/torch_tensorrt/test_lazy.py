@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
+import types
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +163,67 @@ def test_what_a_state_dict_leaves_out_is_built_anew(tmp_path: Path) -> None:
     before = built()
     same(trt_compile(again, tmp_path / "m", EXACT)(x), models[-1](x))
     assert built() == before
+
+
+class Scaled(torch.nn.Module):
+    """What it computes depends on what no weight says."""
+
+    def __init__(self, by: Any) -> None:
+        super().__init__()
+        self.held = types.SimpleNamespace(by=by)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        scaled = x * self.held.by
+        return scaled if y is None else scaled + y
+
+
+def test_what_a_module_reads_elsewhere_is_built_anew(tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    for by in (2.0, 3.0):
+        same(trt_compile(Scaled(by), tmp_path / "m", EXACT)(x), by * x)
+    hooked = torch.nn.Sequential(Scaled(3.0))
+    hooked[0].register_forward_hook(lambda _, args, y: y + 1)
+    same(trt_compile(hooked, tmp_path / "h", EXACT)(x), 3 * x + 1)
+    hooked = torch.nn.Sequential(Scaled(3.0))
+    same(trt_compile(hooked, tmp_path / "h", EXACT)(x), 3 * x)
+    before = built()
+    same(trt_compile(Scaled(3.0), tmp_path / "n", EXACT)(x), 3 * x)
+    same(trt_compile(Scaled(3.0), tmp_path / "n", EXACT)(x), 3 * x)
+    assert built() == before + 1
+
+
+def test_hooks_of_the_module_run_once(tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    module = Scaled(3.0)
+    module.register_forward_pre_hook(lambda _, args: (args[0] + 1,))
+    module.register_forward_hook(lambda _, args, y: y - 1)
+    made = trt_compile(module, tmp_path / "m", EXACT)
+    for _ in range(2):
+        same(made(x), 3 * (x + 1) - 1)
+
+
+def test_arguments_are_those_that_the_module_takes(tmp_path: Path) -> None:
+    x, y = torch.randn(3, 6), torch.randn(3, 6)
+    both = trt_compile(Scaled(2.0), tmp_path / "both", {**EXACT, "input_names": ["x"]})
+    same(both(x, y), 2 * x + y)
+    same(both(x, y=y), 2 * x + y)
+    with pytest.raises(TypeError):
+        both(x, y, x)
+    with pytest.raises(nx.InvalidArgumentError, match="of other arguments"):
+        both(x)
+    falls = trt_compile(Scaled(2.0), tmp_path / "falls", {**EXACT, "fallback": True})
+    same(falls(x), 2 * x)
+    same(falls(x, None), 2 * x)
+    same(falls(x, y), 2 * x + y)
+    named = trt_compile(Scaled(2.0), tmp_path / "named", {**EXACT, "output_names": ["a", "b"]})
+    with pytest.raises(nx.InvalidArgumentError, match="output_names has another length"):
+        named(x)
+
+
+def test_copies_and_pickles_read_the_file(tmp_path: Path) -> None:
+    x = pictures()
+    made = trt_compile(net(), tmp_path / "m", EXACT)
+    wanted, before = net()(x), built()
+    for module in (copy.deepcopy(made), made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        same(module(x), wanted)
+    assert built() == before + 1

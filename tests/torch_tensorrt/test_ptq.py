@@ -95,3 +95,94 @@ def test_what_gives_no_batches(given: Any) -> None:
         ptq.DataLoaderCalibrator(given)
     with pytest.raises(nx.InvalidArgumentError, match="no algo_type"):
         ptq.DataLoaderCalibrator([], algo_type="entropy")  # type: ignore[arg-type]
+
+
+def decibels(model: torch.nn.Module, made: Any, x: torch.Tensor) -> float:
+    wanted = model(x).detach().double()
+    return float(10 * torch.log10(wanted.square().sum() / (wanted - made(x)).square().sum()))
+
+
+def test_calibrators_of_ours_keep_their_settings(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = net(), pictures()
+    batches = [pictures() for _ in range(4)]
+    outliers = [100 * batch for batch in batches]
+    int8: dict[str, Any] = {"inputs": [x], "enabled_precisions": {torch.int8}} | QUICK
+
+    def quality(calibrator: Any) -> float:
+        return decibels(model, torch_tensorrt.compile(net(), calibrator=calibrator, **int8), x)
+
+    good = quality(nx.quantization.MinMaxCalibrator(batches))
+    assert quality(nx.quantization.PercentileCalibrator(batches, percentile=50)) < good - 10
+    assert quality(nx.quantization.MinMaxCalibrator([*batches, *outliers])) < good - 10
+    assert quality(nx.quantization.MinMaxCalibrator([*batches, *outliers], limit=4)) == pytest.approx(good, abs=3)
+    assert quality(nx.quantization.MSECalibrator(batches)) > good - 6
+    file = tmp_path / "w.cache"
+    quality(nx.quantization.EntropyCalibrator(batches, cache_file=file))
+    assert file.is_file()
+    alone = torch_tensorrt.compile(net(), calibrator=nx.quantization.EntropyCalibrator(cache_file=file), **int8)
+    assert len(alone.engines) == 1 and decibels(model, alone, x) > 15
+
+
+class Native:
+    """A calibrator in TensorRT's shape."""
+
+    def __init__(self, batches: Any, cache: bytes | None = None) -> None:
+        self.names: list[str] = []
+        self.kept = cache
+        self._batches = iter(batches)
+
+    def get_batch_size(self) -> int:
+        return 2
+
+    def get_batch(self, names: list[str]) -> Any:
+        self.names = list(names)
+        found = next(self._batches, None)
+        return [] if found is None else [found.data_ptr()]
+
+    def read_calibration_cache(self) -> bytes | None:
+        return self.kept
+
+    def write_calibration_cache(self, cache: bytes) -> None:
+        self.kept = bytes(cache)
+
+
+def test_calibrators_in_tensorrts_shape(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = net(), pictures()
+    batches = [pictures() for _ in range(4)]
+    int8: dict[str, Any] = {"inputs": [x], "enabled_precisions": {torch.int8}} | QUICK
+    first = Native(batches)
+    made = torch_tensorrt.compile(net(), calibrator=first, **int8)
+    assert first.names == ["x"] and first.kept and len(made.engines) == 1
+    again = torch_tensorrt.compile(net(), calibrator=Native([], first.kept), **int8)
+    assert len(again.engines) == 1
+    assert decibels(model, again, x) == pytest.approx(decibels(model, made, x), abs=1)
+
+
+class Scaling(torch.nn.Module):
+    """Two products, between them what torch runs, and a number that a call changes."""
+
+    n: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+        self.register_buffer("n", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n.add_(1)
+        return self.second(torch.fft.ifft(torch.fft.fft(self.first(x))).real) + self.n
+
+
+def test_a_part_that_reads_a_single_number_is_calibrated() -> None:
+    batches = [torch.randn(8, 64) for _ in range(2)]
+    made = torch_tensorrt.compile(
+        Scaling().eval(),
+        inputs=batches[:1],
+        min_block_size=1,
+        enabled_precisions={torch.int8},
+        calibrator=batches,
+        **QUICK,
+    )
+    assert [part.runs for part in made.report.partitions] == ["engine", "engine"]

@@ -386,17 +386,19 @@ def _providers(value: Any) -> tuple[str, ...]:
 def _exclude(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise TypeError(value)
-    for name, excluded in value.items():
+    for name in value:
         _providers(name)
-        if isinstance(excluded, str) or not all(isinstance(name, str) for name in excluded):
-            raise TypeError(value)
-    return {str(name): tuple(excluded) for name, excluded in value.items()}
+    return {str(name): _names(excluded) for name, excluded in value.items()}
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+    if isinstance(value, str):
         raise TypeError(value)
-    return tuple(value)
+    # An iterator gives them once.
+    given = tuple(value)
+    if not all(isinstance(name, str) for name in given):
+        raise TypeError(value)
+    return given
 
 
 def _plugins(value: Any) -> tuple[Plugin, ...]:

@@ -14,6 +14,7 @@ from neurenix.quantization.accuracy import PER_TOKEN, Accuracy
 from neurenix.quantization.calibrate import (
     NO_TOOLS,
     Calibrated,
+    as_input,
     found_ranges,
     is_explicit,
     quantize_weights,
@@ -91,7 +92,9 @@ def _calibrated(
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, by the ranges that a calibrator finds."""
     found = found_ranges(network, given, options, keep, accuracy=accuracy)
-    seen = [as_called(batch, options) for batch in given.seen]
+    inputs = {tensor.name: tensor for tensor in network.inputs}
+    batches = ({name: as_input(array, inputs[name]) for name, array in batch.items()} for batch in given.seen)
+    seen = [as_called(batch, options) for batch in batches]
     made, notes = _placed(found, seen, profiles, options, dtype)
     return made, seen, notes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from threading import Lock
@@ -110,8 +110,7 @@ def quantize_weights(
     `InvalidArgumentError` where `keep` names no layer, and `UnsupportedError` for another dtype.
     """
     full = network.in_full(refittable)
-    _check_kept(full, keep)
-    return full.quantized(None, list(keep), dtype, refittable)
+    return full.quantized(None, list(_kept(full, keep)), dtype, refittable)
 
 
 #: A tensor whose range is looked at, its name in caches, its least number, and what for: "operand", "residual", "mean"
@@ -207,7 +206,7 @@ def found_ranges(
     """
     accuracy_tools.check(accuracy, bool(options["refittable"]))
     full = network.in_full(bool(options["refittable"]))
-    _check_kept(full, keep)
+    keep = _kept(full, keep)
     provider = options["providers"][0]
     symmetric = provider == "tensorrt"
     # TensorRT averages floats.
@@ -216,7 +215,8 @@ def found_ranges(
     per_token = _per_token(full, keep, options) if PER_TOKEN in accuracy else ()
     without = [*keep, *per_token]
     if not _points(full, without, means):
-        if not per_token:
+        # Who keeps all products in floats knows it.
+        if not per_token and not (keep and _points(full, [], means)):
             _tell_unquantized(options)
         tools = _tools(full, given, options, accuracy) if per_token and accuracy.needs_calibration else None
         full = full if tools is None else tools.prepared(full)
@@ -244,7 +244,7 @@ def without_ranges(network: Network, options: Mapping[str, Any], keep: Sequence[
     """The network as quantization is placed in it where nothing was calibrated: matrix products with a scale for each
     token, and all others in floats."""
     full = network.in_full(bool(options["refittable"]))
-    _check_kept(full, keep)
+    keep = _kept(full, keep)
     per_token = _per_token(full, keep, options)
     if not per_token:
         _tell_unquantized(options)
@@ -290,7 +290,7 @@ def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accurac
     """The tools with the batches that they look at, in the dtypes of the network."""
     inputs = {tensor.name: tensor for tensor in full.inputs}
     ahead = given.ahead([(name, tensor.shape) for name, tensor in inputs.items()], SAMPLES, BYTES)
-    batches = [{name: _as(array, inputs[name]) for name, array in batch.items()} for batch in ahead]
+    batches = [{name: as_input(array, inputs[name]) for name, array in batch.items()} for batch in ahead]
     accuracy_tools.needed_batches(accuracy, batches)
     settings = _measuring(options)
     return Tools(accuracy, batches, lambda network: _native.Engine.build(network, [], settings), given.magnitude)
@@ -329,7 +329,7 @@ def _checked(run: Run, network: Network) -> Run:
     inputs = {tensor.name: tensor for tensor in network.inputs}
 
     def checked(batch: dict[str, Array], before: int) -> dict[str, Array | Counts]:
-        return run({name: _as(array, inputs[name]) for name, array in batch.items()}, before)
+        return run({name: as_input(array, inputs[name]) for name, array in batch.items()}, before)
 
     return checked
 
@@ -341,7 +341,8 @@ def _shape_hint(got: Sequence[int], want: Sequence[int | str]) -> str | None:
     return "give batches of that size, such as by DataLoader(..., drop_last=True)"
 
 
-def _as(array: Array, tensor: _native.Tensor) -> Array:
+def as_input(array: Array, tensor: _native.Tensor) -> Array:
+    """An array of a batch in the dtype of an input. Raises `ShapeError` and `DTypeError` where it is none of it."""
     wanted, name = np.dtype(tensor.dtype), tensor.name
     fits = len(array.shape) == len(tensor.shape) and all(
         not isinstance(want, int) or want == got for want, got in zip(tensor.shape, array.shape, strict=True)
@@ -368,16 +369,19 @@ def _as(array: Array, tensor: _native.Tensor) -> Array:
     )
 
 
-def _check_kept(network: Network, keep: Sequence[str]) -> None:
+def _kept(network: Network, keep: Iterable[str]) -> tuple[str, ...]:
+    """The names that stay in floats, which may come once. Raises `InvalidArgumentError` for what is no layer."""
     if isinstance(keep, str):
         raise InvalidArgumentError("`keep` is a list of names", got=repr(keep), hint=f"give keep=[{keep!r}]")
     known = {name for layer in network.layers for name in (layer.name, *layer.sources)}
-    for name in keep:
+    kept = tuple(keep)
+    for name in kept:
         if name not in known:
             near = _native.nearest(name, sorted(known))
             raise InvalidArgumentError(
                 f"there is no layer {name!r} to keep", hint=f"did you mean {near!r}?" if near else None
             )
+    return kept
 
 
 def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Run, int]:

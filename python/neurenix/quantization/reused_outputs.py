@@ -34,7 +34,7 @@ class ReusedOutputs:
 
     def __call__(self, batch: dict[str, Array]) -> dict[str, Array]:
         """The results by name, which hold until the thread's next call. Inputs have the engine's dtypes."""
-        given = [np.ascontiguousarray(batch[name], dtype) for name, dtype in self._inputs]
+        given = [np.asarray(batch[name], dtype, order="C") for name, dtype in self._inputs]
         shapes = [list(array.shape) for array in given]
         results = self._buffers(shapes)
         self._engine.run_at(

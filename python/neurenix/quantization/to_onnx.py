@@ -78,7 +78,7 @@ class Writer:
     def constant(self, name: str, array: Array) -> str:
         """An initializer."""
         if name not in self.initializers:
-            self.initializers[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+            self.initializers[name] = self.onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
         return name
 
     def node(self, op: str, inputs: list[str], output: str, **attrs: Any) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt import CalibrationAlgoType
-
-#: Ways to find ranges by the words of `neurenix.quantization`, in TensorRT's.
-_ALGORITHMS = {
-    "entropy": CalibrationAlgoType.ENTROPY_CALIBRATION_2,
-    "minmax": CalibrationAlgoType.MINMAX_CALIBRATION,
-    "percentile": CalibrationAlgoType.LEGACY_CALIBRATION,
-}
+from neurenix.quantization.adapters import Adapter
+from neurenix.quantization.calibrators import Calibrator
+from neurenix.quantization.data import Port
 
 
 @runtime_checkable
@@ -36,43 +35,42 @@ class CalibrationSource(Protocol):
 
 
 class _Given:
-    """Batches, a calibrator of ours, or one in TensorRT's shape, as a source."""
+    """Batches, or a calibrator in TensorRT's shape, as a source; `ports` are the inputs of the module."""
 
-    def __init__(self, given: Any) -> None:
-        self._given = given
-        self.algo_type = CalibrationAlgoType.ENTROPY_CALIBRATION_2
-        method = getattr(given, "method", None)
+    algo_type = CalibrationAlgoType.ENTROPY_CALIBRATION_2
+
+    def __init__(self, given: Any, ports: Sequence[Port]) -> None:
+        self._given, self._ports = given, ports
         if hasattr(given, "get_algorithm"):
             self.algo_type = given.get_algorithm()
-        elif isinstance(method, str):
-            if method not in _ALGORITHMS:
-                raise UnsupportedError(
-                    "this method of calibration is not supported for modules",
-                    expected=", ".join(_ALGORITHMS),
-                    got=method,
-                )
-            self.algo_type = _ALGORITHMS[method]
+        if hasattr(given, "get_quantile"):
+            self.quantile = float(given.get_quantile())
 
     def batches(self) -> Iterable[Any]:
-        given = self._given
-        if hasattr(given, "get_batch"):
-            return iter(lambda: given.get_batch([]), None)
-        found = given.batches if hasattr(given, "method") else given
-        if isinstance(found, (torch.Tensor, tuple, Mapping)) or hasattr(found, "shape"):
-            return [found]
-        if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
-            raise InvalidArgumentError(
-                "this gives no batches to calibrate on",
-                expected="an iterable of what the module is called with",
-                got=type(found).__name__,
-            )
-        return found
+        if hasattr(self._given, "get_batch"):
+            return Adapter(self._given).read(self._ports)
+        return _batches(self._given)
 
     def read_cache(self, number: int) -> bytes | None:
-        return None
+        # Its one cache is that of the first engine.
+        reads = number == 0 and hasattr(self._given, "read_calibration_cache")
+        return self._given.read_calibration_cache() if reads else None
 
     def write_cache(self, number: int, cache: bytes) -> None:
-        """Batches alone have no file to keep ranges in."""
+        if number == 0 and hasattr(self._given, "write_calibration_cache"):
+            self._given.write_calibration_cache(cache)
+
+
+def _batches(given: Any) -> Iterable[Any]:
+    if isinstance(given, (torch.Tensor, tuple, Mapping)) or hasattr(given, "shape"):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+        raise InvalidArgumentError(
+            "this gives no batches to calibrate on",
+            expected="an iterable of what the module is called with",
+            got=type(given).__name__,
+        )
+    return given
 
 
 class PartCalibrator:
@@ -87,7 +85,7 @@ class PartCalibrator:
 
     def get_quantile(self) -> float:
         """The share of the magnitudes that a range holds."""
-        return 0.9999
+        return float(getattr(self._source, "quantile", 0.9999))
 
     def get_batch_size(self) -> int:
         """Nothing that is needed: batches are arrays."""
@@ -119,13 +117,27 @@ class Calibration:
     """Runs a module in torch on batches, and tells what its parts get."""
 
     def __init__(
-        self, given: Any, module: torch.nn.Module, kwargs: Mapping[str, Any], parts: int, device: torch.device
+        self,
+        given: Any,
+        module: torch.nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        parts: int,
+        device: torch.device,
     ) -> None:
-        self._source: CalibrationSource = given if isinstance(given, CalibrationSource) else _Given(given)
         self._module, self._device = module, device
         self._names = list(inspect.signature(module.forward).parameters)
         self._kwargs = dict(kwargs)
-        found = self._source.batches()
+        #: A calibrator of ours, which finds the ranges of each engine by itself.
+        self._own = given if isinstance(given, Calibrator) else None
+        if self._own is None:
+            ports = [(name, list(getattr(arg, "shape", ()))) for name, arg in zip(self._names, args, strict=False)]
+            self._source: CalibrationSource = given if isinstance(given, CalibrationSource) else _Given(given, ports)
+            found = self._source.batches()
+        elif self._own.batches is None and self._own.cache_file is not None:
+            found = ()
+        else:
+            found = itertools.islice(_batches(self._own.batches), self._own.limit)
         # Each part needs all of them.
         self._batches = list(found) if parts > 1 and iter(found) is found else found
         #: Who takes the arguments of a run.
@@ -133,7 +145,15 @@ class Calibration:
 
     def of(self, part: object, number: int, named: Callable[[Sequence[Any]], dict[str, torch.Tensor]]) -> Any:
         """The calibrator of a part; `named` makes the inputs of its engine from its arguments."""
-        return PartCalibrator(self._source, number, map(named, self._arguments(part)))
+        inputs = map(named, self._arguments(part))
+        if self._own is None:
+            return PartCalibrator(self._source, number, inputs)
+        mine = copy.copy(self._own)
+        # Batches of the module are cut already, and come once.
+        mine.batches, mine.limit, mine.seen, mine.reads_twice = inputs, None, [], False
+        if mine.cache_file is not None and number:
+            mine.cache_file = f"{os.fspath(mine.cache_file)}.{number}"
+        return mine
 
     def reached(self, part: object, args: Sequence[Any]) -> bool:
         """Told by a part that is called: whether it should run in torch, because another one is looked for."""

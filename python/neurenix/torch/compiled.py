@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -97,9 +98,9 @@ class CompiledModule(torch.nn.Module):
                 got=", ".join(kwargs),
                 hint="compile with arg_inputs",
             )
-        with _told_once(tell):
+        with _told_once(tell), restored(written(self.graph_module)):
             trace: Any = torch.jit.trace
-            traced: torch.jit.ScriptModule = trace(self, args, check_trace=False, strict=False)
+            traced: torch.jit.ScriptModule = trace(self, copied(tuple(args)), check_trace=False, strict=False)
         return traced
 
     def save(self, path: Any, _extra_files: Any = None) -> None:
@@ -111,6 +112,45 @@ class CompiledModule(torch.nn.Module):
         """TorchScript as bytes; `torch.jit.save` calls this."""
         script: Any = self._scripted()
         return bytes(script.save_to_buffer(_extra_files=_extra_files or {}))
+
+
+def copied(values: Any) -> Any:
+    """The same with copies of the tensors, since a run of a module may write into these. Those that are one stay so."""
+    made: dict[int, torch.Tensor] = {}
+
+    def one(leaf: Any) -> Any:
+        return made.setdefault(id(leaf), leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf
+
+    return pytree.tree_map(one, values)
+
+
+def attribute(graph: fx.GraphModule, node: fx.Node) -> Any:
+    """What a node of a graph gets from its module."""
+    return operator.attrgetter(str(node.target))(graph)
+
+
+def written(graph: fx.GraphModule) -> list[torch.Tensor]:
+    """The buffers that a call writes into: they are no constants."""
+    found = [
+        attribute(graph, arg)
+        for node in graph.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for arg in node.all_input_nodes
+        if arg.op == "get_attr"
+    ]
+    return [one for one in found if isinstance(one, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def restored(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Leaves the buffers that a run writes into as they were."""
+    before = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, elements in before:
+                tensor.copy_(elements)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import os
 import threading
-import types
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def trt_compile(
 ) -> torch.nn.Module:
     """Has the first call of a module, or of some of its submodules, build engines; gives the module back.
 
-    They are kept in `f"{base_path}[.{submodule}].pt2"`, and built anew where weights, `args` or versions are others.
+    They are kept in `f"{base_path}[.{submodule}].pt2"`, and built anew where what torch exports (the first call of each
+    process does so), weights, `args` or versions are others. Hooks of the module run in torch, around its engines.
     `args`: "precision" ("fp16"), "dynamic_batchsize" ([min, opt, max]), "input_profiles" ([{name: [min, opt, max]}]),
     "input_names", "output_names" (calls then give a dict), "build_args" (options of `optimize_model`), "timestamp" (an
     older file is built anew), "fallback" (what an engine refuses runs in torch, with one warning).
@@ -94,11 +96,16 @@ class _Lazy:
     ) -> None:
         self._module, self._path, self._args, self._settings, self._changed = module, path, args, settings, changed
         self._forward = module.forward
-        self._names = list(args["input_names"] or inspect.signature(module.forward).parameters)
+        self._signature = inspect.signature(module.forward)
         self._lock = threading.Lock()
         self._run: Any = None
+        self._compiled_for: list[str] = []
         self._failed = False
         self._warned = False
+
+    def __reduce__(self) -> Any:
+        """A copy reads the engines from the file, or builds its own."""
+        return _Lazy, (self._module, self._path, self._args, self._settings, self._changed)
 
     def put(self) -> None:
         """Takes the place of the module's forward, once."""
@@ -109,19 +116,44 @@ class _Lazy:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._failed:
             return self._forward(*args, **kwargs)
-        given = {**dict(zip(self._names, args, strict=False)), **kwargs}
+        # As torch does, this refuses what the module does not take.
+        bound = self._signature.bind(*args, **kwargs)
         try:
+            given = self._given(bound)
             if self._run is None:
                 with self._lock:
                     self._run = self._run or self._prepared(given)
+            if list(given) != self._compiled_for:
+                raise InvalidArgumentError(
+                    "the engines are those of other arguments",
+                    expected=", ".join(self._compiled_for),
+                    got=", ".join(given),
+                    hint='call with the same arguments, or give "fallback": True, which runs others in torch',
+                )
             with torch.no_grad():
-                return self._named(self._run(**given))
+                results = self._run(**given)
         except Error as error:
             if not self._args["fallback"]:
                 raise
             self._failed = self._run is None
             self._tell(error)
-            return self._named(self._forward(*args, **kwargs))
+            results = self._forward(*args, **kwargs)
+        return self._named(results)
+
+    def _given(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        """The arguments by name, without those that are what they are by default."""
+        given: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            parameter = self._signature.parameters[name]
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given.update(value)
+            elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise UnsupportedError(
+                    f"the argument {name!r} has no name", hint="give the module a forward whose arguments have names"
+                )
+            elif value is not parameter.default:
+                given[name] = value
+        return given
 
     def _tell(self, error: Error) -> None:
         stats.count("fallbacks")
@@ -133,27 +165,40 @@ class _Lazy:
         wanted = self._args["output_names"]
         if not wanted or isinstance(results, dict):
             return results
-        return dict(zip(wanted, results if isinstance(results, (tuple, list)) else [results], strict=True))
+        given = results if isinstance(results, (tuple, list)) else [results]
+        if len(given) != len(wanted):
+            raise InvalidArgumentError(
+                "output_names has another length than the outputs", expected=str(len(given)), got=", ".join(wanted)
+            )
+        return dict(zip(wanted, given, strict=True))
 
     def _prepared(self, given: Mapping[str, Any]) -> Any:
-        digest = self._digest(given)
+        from neurenix.torch_tensorrt import dynamo
+
+        self._compiled_for = list(given)
+        inputs = {name: self._input(name, value) for name, value in given.items()}
+        with self._bare():
+            program = dynamo.trace(self._module, kwarg_inputs=inputs)
+        digest = self._digest(program, given)
         kept = self._kept(digest)
         if kept is not None:
             return kept
-        forward = self._module.__dict__.pop("forward")
-        try:
-            made = self._compiled(given)
-        finally:
-            self._module.__dict__["forward"] = forward
+        made = compile_program(program, (), dynamo.examples(self._module, inputs), self._settings)
         self._keep(made, digest)
         return made
 
-    def _compiled(self, given: Mapping[str, Any]) -> CompiledModule:
-        from neurenix.torch_tensorrt import dynamo
-
-        inputs = {name: self._input(name, value) for name, value in given.items()}
-        program = dynamo.trace(self._module, kwarg_inputs=inputs)
-        return compile_program(program, (), dynamo.examples(self._module, inputs), self._settings)
+    @contextlib.contextmanager
+    def _bare(self) -> Iterator[None]:
+        """The module with its own forward, and without its hooks, which torch runs around what takes its place."""
+        own = self._module.__dict__
+        hooks = ("_forward_hooks", "_forward_pre_hooks")
+        before = {name: own[name] for name in ("forward", *hooks)}
+        del own["forward"]
+        own.update((name, OrderedDict()) for name in hooks)
+        try:
+            yield
+        finally:
+            own.update(before)
 
     def _input(self, name: str, value: Any) -> Any:
         from neurenix.torch_tensorrt.inputs import Input
@@ -175,17 +220,19 @@ class _Lazy:
         )
         return Input(min_shape=low, opt_shape=found[0][1], max_shape=high, dtype=value.dtype)
 
-    def _digest(self, given: Mapping[str, Any]) -> str:
-        """All that the engines depend on."""
+    def _digest(self, program: torch.export.ExportedProgram, given: Mapping[str, Any]) -> str:
+        """All that the engines depend on: what torch exports, so that whatever the module reads elsewhere is seen."""
         digest = hashlib.sha256()
         left_out = (*_WITHOUT_EFFECT, "timestamp", "fallback")
         shapes = {name: self._described(name, one) for name, one in given.items()}
         args = {name: one for name, one in self._args.items() if name not in left_out}
-        about = [torch.__version__, _native.__version__, str(self._module), shapes, args, _behaviour(self._module)]
+        code = [one.code for one in program.graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
+        about = [torch.__version__, _native.__version__, code, str(program.graph_signature), shapes, args]
         digest.update(json.dumps(about, default=str).encode())
-        for name, tensor in _tensors(self._module):
-            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        for name, tensor in [*program.state_dict.items(), *program.constants.items()]:
+            if isinstance(tensor, torch.Tensor):
+                digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def _described(self, name: str, value: Any) -> str:
@@ -217,46 +264,6 @@ class _Lazy:
             raise FileError(f"the engines can't be written: {first_line(error)}", got=str(self._path)) from error
         finally:
             whole.unlink(missing_ok=True)
-
-
-def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors of a module, those that a state dict leaves out among them."""
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
-    for path, one in module.named_modules():
-        yield from ((f"{path}.{name}", held) for name, held in vars(one).items() if isinstance(held, torch.Tensor))
-
-
-def _behaviour(module: torch.nn.Module) -> list[Any]:
-    """What modules compute, as far as they say: the code of their classes, and their plain attributes."""
-    found: list[Any] = []
-    for name, one in module.named_modules():
-        kinds = [kind for kind in type(one).__mro__ if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
-        methods = (
-            getattr(held, "__func__", getattr(held, "fget", held)) for kind in kinds for held in vars(kind).values()
-        )
-        code = [_code(method.__code__) for method in methods if hasattr(method, "__code__")]
-        plain = {key: held for key, held in vars(one).items() if not key.startswith("_") and _is_plain(held)}
-        found.append([name, type(one).__qualname__, code, repr(sorted(plain.items()))])
-    return found
-
-
-def _code(code: types.CodeType) -> list[Any]:
-    def constant(held: Any) -> Any:
-        if isinstance(held, types.CodeType):
-            return _code(held)
-        # The order of a set of strings is another one in each process.
-        return sorted(map(repr, held)) if isinstance(held, frozenset) else repr(held)
-
-    return [code.co_code.hex(), list(code.co_names), list(map(constant, code.co_consts))]
-
-
-def _is_plain(held: Any) -> bool:
-    if isinstance(held, (list, tuple)):
-        return all(map(_is_plain, held))
-    if isinstance(held, dict):
-        return all(map(_is_plain, held.values())) and all(map(_is_plain, held))
-    return held is None or isinstance(held, (bool, int, float, str, torch.dtype))
 
 
 #: The entry of the file that says what it was made of.

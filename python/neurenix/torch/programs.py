@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
 from neurenix.torch import conversion, graphs, stats
 from neurenix.torch.calibration import Calibration
-from neurenix.torch.compiled import CompiledModule
+from neurenix.torch.compiled import CompiledModule, attribute, copied, restored, written
 from neurenix.torch.engine_module import EngineModule
 from neurenix.torch.operators import decompositions
 from neurenix.torch.runner import as_tensor
@@ -95,7 +94,7 @@ def _unlifted(program: torch.export.ExportedProgram) -> fx.GraphModule:
     assert isinstance(module, fx.GraphModule)
     for node in list(module.graph.nodes):
         if node.op == "get_attr" and not isinstance(graphs.value(node), torch.Tensor):
-            node.meta["val"] = operator.attrgetter(str(node.target))(module)
+            node.meta["val"] = attribute(module, node)
         elif node.op == "call_module" and str(node.target) == "_guards_fn":
             module.graph.erase_node(node)
     # A plain module: that of a program refuses eval().
@@ -114,8 +113,7 @@ def _fill(
     """Puts engines in place of partitions: one run on the examples says what each of them gets."""
     from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-    written = _written(graph)
-    before = [(tensor, tensor.detach().clone()) for tensor in written]
+    changed = written(graph)
     sizes = [sum(map(graphs.is_work, nodes)) for nodes in found]
     fuse_by_partitions(graph, [dict.fromkeys(nodes) for nodes in found], prefix="neurenix_")
     calls = {str(node.target): node for node in graph.graph.nodes if node.op == "call_module"}
@@ -130,18 +128,17 @@ def _fill(
         constant = [
             place
             for place, arg in enumerate(calls[name].args)
-            if isinstance(arg, fx.Node) and arg.op == "get_attr" and not _shares(_attribute(graph, arg), written)
+            if isinstance(arg, fx.Node) and arg.op == "get_attr" and not _shares(attribute(graph, arg), changed)
         ]
         places[name] = _Place(getattr(graph, name), calls[name], constant, settings, device, part)
         setattr(graph, name, places[name])
     if "calibration" in settings.build:
-        calibration = Calibration(settings.build["calibration"], graph, kwargs, len(places), device)
+        calibration = Calibration(settings.build["calibration"], graph, args, kwargs, len(places), device)
         for number, place in enumerate(places.values()):
             place.calibrate(calibration, number)
-    with torch.no_grad():
-        graph(*args, **kwargs)
-        for tensor, elements in before:
-            tensor.copy_(elements)
+    with torch.no_grad(), restored(changed):
+        given, named = copied((tuple(args), dict(kwargs)))
+        graph(*given, **named)
     for name, place in places.items():
         setattr(graph, name, place.found)
         if isinstance(place.found, EngineModule):
@@ -152,27 +149,11 @@ def _fill(
     _forget(graph)
 
 
-def _attribute(graph: fx.GraphModule, node: fx.Node) -> Any:
-    return operator.attrgetter(str(node.target))(graph)
-
-
-def _written(graph: fx.GraphModule) -> list[torch.Tensor]:
-    """The buffers that a call writes into: they are no constants."""
-    found = [
-        _attribute(graph, arg)
-        for node in graph.graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-        for arg in node.all_input_nodes
-        if arg.op == "get_attr"
-    ]
-    return [one for one in found if isinstance(one, torch.Tensor)]
-
-
-def _shares(tensor: Any, written: Sequence[torch.Tensor]) -> bool:
+def _shares(tensor: Any, changed: Sequence[torch.Tensor]) -> bool:
     """Whether a tensor lies in the memory of one that is written into."""
     if not isinstance(tensor, torch.Tensor):
         return False
-    return any(tensor.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in written)
+    return any(tensor.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in changed)
 
 
 def _forget(graph: fx.GraphModule) -> None:

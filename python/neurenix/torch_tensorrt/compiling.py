@@ -48,11 +48,14 @@ def compile(
     Raises `InvalidArgumentError` for unknown options and ways, `UnsupportedError` for TorchScript and for what
     torch can't export, and as `dynamo.trace` and `dynamo.compile`.
     """
-    way = _WAYS.get(ir)
-    if way is None:
-        if ir == "fx":
-            raise UnsupportedError('ir="fx" is not supported', hint='ir="dynamo" takes its place')
-        raise InvalidArgumentError(f"there is no ir {ir!r}", expected=", ".join(_WAYS), hint=names.hint(ir, _WAYS))
+    way = _way(ir)
+    if not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
+        raise InvalidArgumentError(
+            "this is no module",
+            expected="torch.nn.Module or torch.export.ExportedProgram",
+            got=type(module).__name__,
+            hint='torch.compile(function, backend="neurenix") takes functions' if callable(module) else None,
+        )
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError(
             "TorchScript is not compiled",
@@ -74,13 +77,30 @@ def _of_trace(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_method_to_trt_engine(
-    module: torch.nn.Module, method_name: str = "forward", inputs: Any = None, ir: str = "default", **kwargs: Any
+    module: torch.nn.Module,
+    method_name: str = "forward",
+    inputs: Any = None,
+    ir: str = "default",
+    arg_inputs: Any = None,
+    kwarg_inputs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
 ) -> bytes:
     """The engine of a module as bytes, which `trt.Runtime` opens. Raises as `compile`, and where it takes several."""
     if method_name != "forward":
         raise UnsupportedError("forward alone is compiled", got=method_name)
-    program = dynamo.trace(module, inputs)
-    return dynamo.convert_exported_program_to_serialized_trt_engine(program, inputs, **kwargs)
+    _way(ir)
+    given: dict[str, Any] = {"arg_inputs": arg_inputs, "kwarg_inputs": kwarg_inputs}
+    program = dynamo.trace(module, inputs, **given)
+    return dynamo.convert_exported_program_to_serialized_trt_engine(program, inputs, **given, **kwargs)
+
+
+def _way(ir: str) -> str:
+    way = _WAYS.get(ir)
+    if way is None:
+        if ir == "fx":
+            raise UnsupportedError('ir="fx" is not supported', hint='ir="dynamo" takes its place')
+        raise InvalidArgumentError(f"there is no ir {ir!r}", expected=", ".join(_WAYS), hint=names.hint(ir, _WAYS))
+    return way
 
 
 def save(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +12,15 @@ import torch
 from neurenix.errors import UnsupportedError
 from neurenix.torch.dynamo import neurenix
 from neurenix.torch.settings import Settings
+
+#: The methods of a module that move or convert it, and give it back.
+_GIVE_ITSELF = frozenset(
+    "apply bfloat16 cpu cuda double eval float half requires_grad_ share_memory to to_empty train type xpu".split()
+)
+
+
+def _made(model: torch.nn.Module, settings: dict[str, Any]) -> MutableTorchTensorRTModule:
+    return MutableTorchTensorRTModule(model, **settings)
 
 
 class MutableTorchTensorRTModule:
@@ -41,16 +53,32 @@ class MutableTorchTensorRTModule:
 
     __call__ = forward
 
-    def to(self, *args: Any, **kwargs: Any) -> MutableTorchTensorRTModule:
-        """Moves or converts the module."""
-        self.original_model.to(*args, **kwargs)
-        return self
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["original_model"], name)
+        own = self.__dict__
+        if "original_model" not in own:
+            raise AttributeError(name)
+        found = getattr(own["original_model"], name)
+        return functools.partial(self._itself, found) if name in _GIVE_ITSELF else found
+
+    def _itself(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Of a method that gives the module, this one in its place."""
+        found = method(*args, **kwargs)
+        return self if found is self.original_model else found
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["original_model"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["original_model"], name)
+
+    def __copy__(self) -> MutableTorchTensorRTModule:
+        return type(self)(self.original_model, **self._settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MutableTorchTensorRTModule:
+        return type(self)(copy.deepcopy(self.original_model, memo), **self._settings)
+
+    def __reduce__(self) -> Any:
+        return _made, (self.original_model, dict(self._settings))
 
     @staticmethod
     def save(module: Any, path: str) -> None:

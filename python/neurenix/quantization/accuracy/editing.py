@@ -31,7 +31,7 @@ class Edits:
     def constant(self, name: str, array: Array) -> Tensor:
         """A constant."""
         self._digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), self._digest)
-        return self.network.add_constant(name, np.ascontiguousarray(array))
+        return self.network.add_constant(name, np.asarray(array, order="C"))
 
     def let_read(self, layer: Layer, index: int, tensor: Tensor) -> None:
         """A layer will read another tensor."""

@@ -1,8 +1,10 @@
 //! A pointwise program at concrete shapes.
 
+use super::codes;
 use super::execute::execute;
 use super::fetch::{Class, Held, MOST_AXES, Walk};
-use super::program::{Feed, Program, Value};
+use super::planes::{Planes, join};
+use super::program::{Feed, Op, Program, Value};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -46,6 +48,8 @@ struct Sink {
     /// The path to memory; none where the instruction writes there itself.
     walk: Option<Walk>,
     strides_dense: bool,
+    /// Whether the last instruction quantizes to the signed or unsigned integers of 8 bits that are stored.
+    codes: Option<bool>,
 }
 
 /// Where channels end within their last block, in a space of blocks.
@@ -68,6 +72,7 @@ pub struct PointwiseInstance {
     tile: usize,
     grain: usize,
     padding: Option<Padding>,
+    planes: Option<Planes>,
 }
 
 impl PointwiseInstance {
@@ -78,18 +83,25 @@ impl PointwiseInstance {
         let sources: Vec<Source> = (0..program.feeds.len())
             .map(|i| source(&program, i, request, shape, layout))
             .collect::<Result<_>>()?;
-        let sinks: Vec<Sink> = request
+        let planes = Planes::of(request);
+        let mut sinks: Vec<Sink> = request
             .outputs
             .iter()
             .zip(&program.outputs)
             .map(|(operand, &value)| sink(&program, operand, value, &space, layout))
             .collect::<Result<_>>()?;
+        // Elsewhere numbers are stored one by one, or padded.
+        let stores_runs = |sink: &Sink| layout != Layout::Blocked16 && (sink.strides_dense || planes.is_some());
+        for sink in sinks.iter_mut().filter(|sink| !stores_runs(sink)) {
+            sink.codes = None;
+        }
         let (registers, register_count) = program.registers();
         let tile = tile_for(&sources);
         let grain = (GRAIN / program.weight().max(1)).next_multiple_of(tile).max(tile);
         Ok(Self {
             total: space.iter().product(),
             padding: padding(shape, layout),
+            planes,
             sources,
             sinks,
             registers,
@@ -115,6 +127,11 @@ impl PointwiseInstance {
     }
 
     fn scratch_bytes(&self) -> usize {
+        self.planes_at() + self.planes.as_ref().map_or(0, |planes| planes.channels * self.tile)
+    }
+
+    /// Where planes lie in the scratch memory until they are joined.
+    fn planes_at(&self) -> usize {
         (self.register_count + self.sources.len()) * self.slot()
     }
 }
@@ -205,13 +222,25 @@ fn sink(program: &Program, operand: &Operand, value: Value, space: &[usize], lay
     };
     let dense = walk.is_contiguous() || walk.is_scalar();
     let direct = dense && class.is_native(operand.dtype);
+    let sinks = program.outputs.iter().filter(|&&output| output == value).count();
+    let last = result + 1 == program.instrs.len() && sinks == 1;
     Ok(Sink {
         dtype: operand.dtype,
         class,
         result,
         walk: (!direct).then_some(walk),
         strides_dense: dense,
+        codes: codes(&program.instrs[result].op, operand.dtype).filter(|_| last),
     })
+}
+
+/// Whether an instruction gives all int8, which are signed, or uint8.
+fn codes(op: &Op, dtype: DType) -> Option<bool> {
+    match (op, dtype) {
+        (Op::Quantize(-128.0, 127.0), DType::Int8) => Some(true),
+        (Op::Quantize(0.0, 255.0), DType::UInt8) => Some(false),
+        _ => None,
+    }
 }
 
 /// Tiles hold whole repetitions of an operand that repeats itself often, so that it is read once.
@@ -264,7 +293,11 @@ impl Launcher for PointwiseInstance {
     fn launch(&mut self, call: &Call) -> Result<()> {
         let call = parallel::Shared(call);
         let this = &*self;
-        parallel::over(this.total, this.grain, |range| {
+        let (total, grain) = match &this.planes {
+            Some(planes) => (planes.total, this.grain / planes.channels),
+            None => (this.total, this.grain),
+        };
+        parallel::over(total, grain, |range| {
             scratch::with(this.scratch_bytes(), |scratch| {
                 let mut worker = Worker::new(this, call.get(), scratch);
                 // SAFETY: the planner gives addresses that hold the operands of the request.
@@ -345,14 +378,51 @@ impl<'a> Worker<'a> {
         }
         let mut start = range.start;
         while start < range.end {
-            let end = (start + of.tile).min(range.end);
             // SAFETY: the tile lies within the range.
-            unsafe { self.tile(start, end) };
-            start = end;
+            start = unsafe {
+                match &of.planes {
+                    Some(planes) => self.pixels(planes, start, range.end),
+                    None => self.tile(start, (start + of.tile).min(range.end)),
+                }
+            };
         }
     }
 
-    unsafe fn tile(&mut self, start: usize, end: usize) {
+    /// Pixels of one image, from `start` on but not beyond `end`; returns where they end.
+    unsafe fn pixels(&mut self, planes: &Planes, start: usize, end: usize) -> usize {
+        let (of, sink) = (self.of, &self.of.sinks[0]);
+        let (image, at) = (start / planes.pixels, start % planes.pixels);
+        let n = of.tile.min(planes.pixels - at).min(end - start);
+        let rows = self.scratch.wrapping_add(of.planes_at());
+        for channel in 0..planes.channels {
+            let first = (image * planes.channels + channel) * planes.pixels + at;
+            // SAFETY: the elements are those of a plane; the scratch memory holds a tile of each.
+            unsafe {
+                self.compute(first, first + n);
+                self.store(sink, (first, first + n), rows.wrapping_add(channel * of.tile));
+            }
+        }
+        // SAFETY: as above; pixels lie one after another.
+        unsafe {
+            let to = self.call.outputs[0].add(start * planes.channels);
+            join(planes.channels, rows, of.tile, n, to);
+        }
+        start + n
+    }
+
+    /// A tile; returns where it ends.
+    unsafe fn tile(&mut self, start: usize, end: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.compute(start, end) };
+        for (o, sink) in self.of.sinks.iter().enumerate() {
+            // SAFETY: as above; the walk was made for this output.
+            unsafe { self.finish(o, sink, (start, end)) };
+        }
+        end
+    }
+
+    /// All instructions, for some elements.
+    unsafe fn compute(&mut self, start: usize, end: usize) {
         let of = self.of;
         for (i, source) in of.sources.iter().enumerate() {
             if let Reach::Fetched(walk) = &source.reach {
@@ -361,7 +431,10 @@ impl<'a> Worker<'a> {
                 unsafe { walk.fetch(source.class, source.dtype, base, slot, (start, end), &mut self.held[i]) };
             }
         }
-        for (r, instr) in of.program.instrs.iter().enumerate() {
+        // What is quantized is stored at once.
+        let stored = of.sinks.iter().filter(|sink| sink.codes.is_some()).count();
+        let instrs = &of.program.instrs[..of.program.instrs.len() - stored];
+        for (r, instr) in instrs.iter().enumerate() {
             let mut args = [std::ptr::null(); 3];
             for (place, &arg) in args.iter_mut().zip(&instr.args) {
                 *place = self.place(arg, start).cast_const();
@@ -370,10 +443,34 @@ impl<'a> Worker<'a> {
             // SAFETY: every place holds `end - start` elements of its class.
             unsafe { execute(&instr.op, end - start, &args[..instr.args.len()], out) };
         }
-        for (o, sink) in of.sinks.iter().enumerate() {
-            // SAFETY: as above; the walk was made for this output.
-            unsafe { self.finish(o, sink, (start, end)) };
+    }
+
+    /// Whether a value is one number, spread over its register.
+    fn is_scalar(&self, value: Value) -> bool {
+        matches!(value, Value::Operand(i) if matches!(self.of.sources[i].reach, Reach::Scalar))
+    }
+
+    /// Brings an output to memory that lies in the order in which the kernel walks.
+    unsafe fn store(&self, sink: &Sink, (start, end): (usize, usize), to: *mut u8) {
+        let (value, n) = (self.place(Value::Result(sink.result), start), end - start);
+        if let Some(signed) = sink.codes {
+            let instr = &self.of.program.instrs[sink.result];
+            let args = [0, 1, 2].map(|arg| self.place(instr.args[arg], start).cast_const());
+            let seen = if instr.args[1..].iter().all(|&arg| self.is_scalar(arg)) {
+                1
+            } else {
+                n
+            };
+            // SAFETY: every place holds `n` elements of its class.
+            unsafe {
+                if let Some((scale, zero)) = codes::uniform(seen, args[1].cast(), args[2].cast()) {
+                    return codes::quantize(n, args[0].cast(), scale, zero, signed, to);
+                }
+                execute(&instr.op, n, &args, value);
+            }
         }
+        // SAFETY: the caller's promise.
+        unsafe { sink.class.store(sink.dtype, value, to, n) }
     }
 
     /// Brings an output to memory, with zeros beyond the last channel.
@@ -388,7 +485,7 @@ impl<'a> Worker<'a> {
                 None => {}
                 Some(_) if sink.strides_dense => {
                     let to = self.call.outputs[o].add(start * sink.dtype.size());
-                    sink.class.store(sink.dtype, value, to, end - start);
+                    self.store(sink, (start, end), to);
                 }
                 Some(walk) => walk.put(sink.class, sink.dtype, value, self.call.outputs[o], (start, end)),
             }

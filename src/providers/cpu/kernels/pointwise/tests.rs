@@ -256,10 +256,27 @@ fn pictures_are_rounded_and_transposed_at_once() {
         let y = rounded(&mut case, "QuantizeLinear", x, 0.03, 3.0, DType::UInt8);
         case.output(y);
         case.check_fast(&[("h", 41)]);
+        case.check_fast(&[("h", 1001)]);
         let transposes = |c: &crate::plan::Candidate| {
             let form = |f: &crate::plan::Form| f.inputs == [Layout::Plain] && f.outputs == [Layout::ChannelsLast];
             c.kernel.forms().iter().any(form)
         };
         assert!(case.candidates().iter().any(transposes), "{dims}");
     }
+}
+
+#[test]
+fn channels_of_pictures_are_rounded_each_by_its_scale() {
+    let mut case = Case::new(DType::Float32);
+    let x = case.input("2 3 h 7");
+    let scales = case.constant(Array::from_f64(DType::Float32, vec![3, 1, 1], &[0.03, 0.01, 0.2]).unwrap());
+    let zeros = case.constant(Array::from_f64(DType::Int8, vec![3, 1, 1], &[0.0, 5.0, -7.0]).unwrap());
+    let y = case.layer(
+        "QuantizeLinear",
+        attrs([("to", Attr::Type(DType::Int8))]),
+        &[x, scales, zeros],
+    );
+    case.output(y);
+    case.check_fast(&[("h", 41)]);
+    case.check_fast(&[("h", 1001)]);
 }
