@@ -26,9 +26,10 @@ pytest.importorskip("hydra", reason="Hydra is not installed: pip install hydra-c
 SCRIPT = Path(__file__).parents[2] / "scripts/export_to_tensorrt.py"
 QUICK = ["--optimization-level", "0", "--threads", "2", "--timing-cache", "none"]
 ALLOWED = ["--allow", "cells", "--allow", "torch"]
-HAS_FP16 = "fp16" in get_backend().get_device_info().precisions
-#: What a machine can compute in besides float32.
-LOWER = "fp16" if HAS_FP16 else "bf16"
+PRECISIONS = get_backend().get_device_info().precisions
+HAS_FP16 = "fp16" in PRECISIONS
+#: The floats of 16 bits that this machine computes in; none on older ones.
+LOWER = next((precision for precision in ("fp16", "bf16") if precision in PRECISIONS), None)
 
 OF_INT8 = [
     ("--config C --calibration-data calibration_data", "--calibration-data is for a precision of 8 bits"),
@@ -75,6 +76,7 @@ def test_the_script_is_the_command(folder: Path, trained: Any) -> None:
     np.testing.assert_allclose(engine(x), by_torch(trained["labelfree"], x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.skipif(LOWER is None, reason="this machine computes in no floats of 16 bits")
 def test_dynamic_batches_in_three_dimensions(export: Export, folder: Path, trained: Any) -> None:
     line = (
         "--config configs/experiment/im2im/segmentation.yaml --ckpt segmentation.ckpt --output s.engine "
@@ -135,8 +137,9 @@ def test_what_is_measured_is_a_table(export: Export, folder: Path) -> None:
     content = json.loads((folder / "b.json").read_text())["benchmark"]["configurations"]
     rows = {row["configuration"]: row for row in content["rows"]}
     assert next(iter(rows)) == "PyTorch (FP32)" and rows["PyTorch (FP32)"]["error"] == 0
-    assert {"Neurenix FP32", f"Neurenix {LOWER.upper()}"} <= set(rows)
-    assert rows["Neurenix FP32"]["error"] < 1e-5 < rows[f"Neurenix {LOWER.upper()}"]["error"] < 0.1
+    assert rows["Neurenix FP32"]["error"] < 1e-5
+    if LOWER is not None:
+        assert 1e-5 < rows[f"Neurenix {LOWER.upper()}"]["error"] < 0.1
     for row in rows.values():
         assert row["fps"] == pytest.approx(2e3 / row["latency_ms"])
         assert row["speedup"] == pytest.approx(rows["PyTorch (FP32)"]["latency_ms"] / row["latency_ms"])
