@@ -215,6 +215,8 @@ def test_arguments_are_those_that_the_module_takes(tmp_path: Path) -> None:
     same(falls(x), 2 * x)
     same(falls(x, None), 2 * x)
     same(falls(x, y), 2 * x + y)
+    with pytest.raises(nx.InvalidArgumentError, match="the module has no input 'image'"):
+        trt_compile(Scaled(2.0), tmp_path / "other", {**EXACT, "input_names": ["image"]})
     named = trt_compile(Scaled(2.0), tmp_path / "named", {**EXACT, "output_names": ["a", "b"]})
     with pytest.raises(nx.InvalidArgumentError, match="output_names has another length"):
         named(x)

@@ -56,11 +56,12 @@ def trt_compile(
     They are kept in `f"{base_path}[.{submodule}].pt2"`, and built anew where what torch exports (the first call of each
     process does so), weights, `args` or versions are others. Hooks of the module run in torch, around its engines.
     `args`: "precision" ("fp16"), "dynamic_batchsize" ([min, opt, max]), "input_profiles" ([{name: [min, opt, max]}]),
-    "input_names", "output_names" (calls then give a dict), "build_args" (options of `optimize_model`), "timestamp" (an
-    older file is built anew), "fallback" (what an engine refuses runs in torch, with one warning).
+    "input_names" (those of forward), "output_names" (calls then give a dict), "build_args" (options of
+    `optimize_model`), "timestamp" (an older file is built anew), "fallback" (what an engine refuses runs in torch, with
+    one warning).
 
-    Raises `InvalidArgumentError` for an unknown name or a submodule that is not there; the first call raises as
-    `torch_tensorrt.compile`.
+    Raises `InvalidArgumentError` for an unknown name, and an input or a submodule that is not there; the first call
+    raises as `torch_tensorrt.compile`.
     """
     given = dict(args or {})
     for name in given:
@@ -97,6 +98,7 @@ class _Lazy:
         self._module, self._path, self._args, self._settings, self._changed = module, path, args, settings, changed
         self._forward = module.forward
         self._signature = inspect.signature(module.forward)
+        _check_names(args["input_names"] or (), self._signature)
         self._lock = threading.Lock()
         self._run: Any = None
         self._compiled_for: list[str] = []
@@ -264,6 +266,16 @@ class _Lazy:
             raise FileError(f"the engines can't be written: {first_line(error)}", got=str(self._path)) from error
         finally:
             whole.unlink(missing_ok=True)
+
+
+def _check_names(given: Sequence[str], signature: inspect.Signature) -> None:
+    parameters = list(signature.parameters)
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+    for name in given:
+        if name not in parameters and not takes_any:
+            raise InvalidArgumentError(
+                f"the module has no input {name!r}", expected=", ".join(parameters), hint=names.hint(name, parameters)
+            )
 
 
 #: The entry of the file that says what it was made of.
