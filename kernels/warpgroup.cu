@@ -9,7 +9,7 @@ struct Share {
     // How many products share the left operand.
     int32 products;
     // From one row to the next, results, and what the tail reads for each of them.
-    int32 pitch, beside;
+    int32 pitch, operand_pitch;
 };
 
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
@@ -249,7 +249,7 @@ template <typename L>
 struct Rows {
     int32 row, column, rows, columns;
     // Where the first number lies of results, and of operands with a number for each.
-    uint64 first, beside;
+    uint64 first, operand;
     uint8* laid;
     uint32 shared, arrived;
 
@@ -260,7 +260,7 @@ struct Rows {
         rows = min(s.m - row, 16);
         columns = min(s.n - column, L::COLUMNS);
         first = ((uint64)tile.batch * s.m + row) * s.pitch + column;
-        beside = ((uint64)tile.batch * s.m + row) * s.beside + column;
+        operand = ((uint64)tile.batch * s.m + row) * s.operand_pitch + column;
     }
 };
 
@@ -274,7 +274,7 @@ __device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& 
     if (lane == 0) barrier_expect(rows.arrived, max(rows.rows, 0) * staged + Tail::COLUMNS * bytes);
     __syncwarp();
     if (Tail::STAGED && lane < rows.rows) {
-        const uint8* const from = tail.staged() + (rows.beside + (uint64)lane * pitch) * Tail::STAGED;
+        const uint8* const from = tail.staged() + (rows.operand + (uint64)lane * pitch) * Tail::STAGED;
         bring_row(rows.shared + lane * L::PITCH, from, staged, rows.arrived);
     }
     if (lane < Tail::COLUMNS) {
@@ -389,7 +389,7 @@ __device__ __forceinline__ void put_each(Y* y, const Sum (&sums)[L::COLUMNS / 2]
         if (part + lane >= rows.columns) continue;
         #pragma unroll 4
         for (int32 r = 0; r < rows.rows; r++) {
-            const uint64 own = (uint64)part + lane, at = rows.beside + (uint64)r * s.beside + own;
+            const uint64 own = (uint64)part + lane, at = rows.operand + (uint64)r * s.operand_pitch + own;
             const int32 column = rows.column + part + lane;
             y[rows.first + (uint64)r * s.pitch + own] = tail.one(in_unit(tail, laid[r * PITCH + lane], column), at, column);
         }
@@ -412,10 +412,10 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
         const Rows<L> rows(s, tile, laid, arrived);
         const Tail tail = tails(tile.product);
         Y* const y = result(tile.product);
-        const bool grained = s.n % Tail::GRAIN == 0 && s.pitch % Tail::GRAIN == 0 && s.beside % Tail::GRAIN == 0;
+        const bool grained = s.n % Tail::GRAIN == 0 && s.pitch % Tail::GRAIN == 0 && s.operand_pitch % Tail::GRAIN == 0;
         const bool even = Tail::EVEN && grained && (uint64)y % 16 == 0 && tail.even();
         const auto halfway = [&]() {
-            if (even) bring_operands<L>(rows, tail, s.beside);
+            if (even) bring_operands<L>(rows, tail, s.operand_pitch);
         };
         Sum sums[L::COLUMNS / 2] = {};
         sum_up<L, T>(sums, s.k, memory, full, empty, turn, halfway);

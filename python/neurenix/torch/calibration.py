@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -71,6 +72,13 @@ def _batches(given: Any) -> Iterable[Any]:
             got=type(given).__name__,
         )
     return given
+
+
+def numbered(cache_file: str | os.PathLike[str] | None, number: int) -> Path | None:
+    """The file of an engine's ranges, by its number: each engine behind the first has one of its own."""
+    if cache_file is None:
+        return None
+    return Path(cache_file) if number == 0 else Path(f"{os.fspath(cache_file)}.{number}")
 
 
 class PartCalibrator:
@@ -151,8 +159,7 @@ class Calibration:
         mine = copy.copy(self._own)
         # Batches of the module are cut already, and come once.
         mine.batches, mine.limit, mine.seen, mine.reads_twice = inputs, None, [], False
-        if mine.cache_file is not None and number:
-            mine.cache_file = f"{os.fspath(mine.cache_file)}.{number}"
+        mine.cache_file = numbered(mine.cache_file, number)
         return mine
 
     def reached(self, part: object, args: Sequence[Any]) -> bool:

@@ -119,7 +119,11 @@ def copied(values: Any) -> Any:
     made: dict[int, torch.Tensor] = {}
 
     def one(leaf: Any) -> Any:
-        return made.setdefault(id(leaf), leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = leaf.detach().clone()
+        return made[id(leaf)]
 
     return pytree.tree_map(one, values)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from neurenix.errors import FileError, InvalidArgumentError
 from neurenix.hardware.tensorrt import CalibrationAlgoType as CalibrationAlgo
+from neurenix.torch.calibration import numbered
 
 __all__ = ["CacheCalibrator", "CalibrationAlgo", "DataLoaderCalibrator"]
 
@@ -49,12 +49,12 @@ class DataLoaderCalibrator:
 
     def read_cache(self, number: int) -> bytes | None:
         """The ranges of an engine, by its number; None to calibrate."""
-        path = _numbered(self.cache_file, number)
+        path = numbered(self.cache_file, number)
         return path.read_bytes() if self.use_cache and path is not None and path.is_file() else None
 
     def write_cache(self, number: int, cache: bytes) -> None:
         """Keeps the ranges of an engine. Raises `FileError` when the file can't be written."""
-        path = _numbered(self.cache_file, number)
+        path = numbered(self.cache_file, number)
         if path is None:
             return
         try:
@@ -84,7 +84,7 @@ class CacheCalibrator:
 
     def read_cache(self, number: int) -> bytes | None:
         """The ranges of an engine, by its number. Raises `FileError` when the file can't be read."""
-        path = _numbered(self.cache_file, number)
+        path = numbered(self.cache_file, number)
         assert path is not None
         try:
             return path.read_bytes()
@@ -103,9 +103,3 @@ def _algorithm(given: Any) -> CalibrationAlgo:
     if isinstance(given, CalibrationAlgo):
         return given
     raise InvalidArgumentError("this is no algo_type", expected="a CalibrationAlgo", got=repr(given))
-
-
-def _numbered(cache_file: str | None, number: int) -> Path | None:
-    if cache_file is None:
-        return None
-    return Path(cache_file if number == 0 else f"{cache_file}.{number}")

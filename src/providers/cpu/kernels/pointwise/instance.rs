@@ -1,10 +1,10 @@
 //! A pointwise program at concrete shapes.
 
-use super::codes;
 use super::execute::execute;
 use super::fetch::{Class, Held, MOST_AXES, Walk};
-use super::planes::{Planes, join};
+use super::planes::{Planes, interleave};
 use super::program::{Feed, Op, Program, Value};
+use super::quantize;
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -130,7 +130,7 @@ impl PointwiseInstance {
         self.planes_at() + self.planes.as_ref().map_or(0, |planes| planes.channels * self.tile)
     }
 
-    /// Where planes lie in the scratch memory until they are joined.
+    /// Where planes lie in the scratch memory until they are interleaved.
     fn planes_at(&self) -> usize {
         (self.register_count + self.sources.len()) * self.slot()
     }
@@ -405,7 +405,7 @@ impl<'a> Worker<'a> {
         // SAFETY: as above; pixels lie one after another.
         unsafe {
             let to = self.call.outputs[0].add(start * planes.channels);
-            join(planes.channels, rows, of.tile, n, to);
+            interleave(planes.channels, rows, of.tile, n, to);
         }
         start + n
     }
@@ -463,8 +463,8 @@ impl<'a> Worker<'a> {
             };
             // SAFETY: every place holds `n` elements of its class.
             unsafe {
-                if let Some((scale, zero)) = codes::uniform(seen, args[1].cast(), args[2].cast()) {
-                    return codes::quantize(n, args[0].cast(), scale, zero, signed, to);
+                if let Some((scale, zero)) = quantize::uniform(seen, args[1].cast(), args[2].cast()) {
+                    return quantize::quantize(n, args[0].cast(), scale, zero, signed, to);
                 }
                 execute(&instr.op, n, &args, value);
             }

@@ -1,12 +1,12 @@
 //! Connected pointwise layers as one kernel: a small register program, interpreted over tiles that stay in the cache.
 
-mod codes;
 mod execute;
 mod fetch;
 mod instance;
 mod lower;
 mod planes;
 mod program;
+mod quantize;
 mod table;
 
 use super::{Answer, quantized};

@@ -47,10 +47,10 @@ impl Planes {
 ///
 /// # Safety
 /// The planes must hold `n` bytes each, and the pixels all of them.
-pub unsafe fn join(channels: usize, planes: *const u8, pitch: usize, n: usize, to: *mut u8) {
+pub unsafe fn interleave(channels: usize, planes: *const u8, pitch: usize, n: usize, to: *mut u8) {
     let done = match (channels, Isa::here()) {
         // SAFETY: the caller's promise; who has AVX2 has SSSE3.
-        (3, Isa::Avx2 | Isa::Avx512) => unsafe { join_three(planes, pitch, n, to) },
+        (3, Isa::Avx2 | Isa::Avx512) => unsafe { interleave_three(planes, pitch, n, to) },
         _ => 0,
     };
     for pixel in done..n {
@@ -64,9 +64,9 @@ pub unsafe fn join(channels: usize, planes: *const u8, pitch: usize, n: usize, t
 /// The same for pixels of three channels, sixteen at a time; returns how many there were.
 ///
 /// # Safety
-/// As [`join`], where SSSE3 is there.
+/// As [`interleave`], where SSSE3 is there.
 #[target_feature(enable = "ssse3")]
-unsafe fn join_three(planes: *const u8, pitch: usize, n: usize, to: *mut u8) -> usize {
+unsafe fn interleave_three(planes: *const u8, pitch: usize, n: usize, to: *mut u8) -> usize {
     const EACH: usize = 16;
     /// For each part of the pixels and each channel, where its bytes are; what is negative becomes 0.
     const FROM: [[[i8; EACH]; 3]; 3] = {

@@ -2,7 +2,7 @@
 //! rows or windows of pixels, with whatever follows.
 
 use super::direct::Direct;
-use super::left::{self, Left, line, lines};
+use super::left_operand::{self, LeftOperand, line, lines};
 use super::problem::Problem;
 use super::tiled::problem;
 use crate::error::Result;
@@ -15,7 +15,7 @@ use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::matmul::behind::Behind;
 use crate::providers::cuda::kernels::matmul::problem::Problem as Matrices;
-use crate::providers::cuda::kernels::matmul::warpgroup::{self, DEPTH, Shape, THREADS, fits, ranked};
+use crate::providers::cuda::kernels::matmul::warpgroup::{self, THREADS, fits, ranked};
 use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cudnn::Convolution;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Code {
     }
 
     /// The kernel for a shape of tiles.
-    fn source(&self, shape: &str, held: bool, left: &Left) -> String {
+    fn source(&self, shape: &str, held: bool, left: &LeftOperand) -> String {
         let [parameter, made] = left.text();
         let declared = self.operands.iter().enumerate().map(|(input, operand)| match operand {
             Some(number) => format!("const X{number}* x{number}, "),
@@ -67,7 +67,7 @@ impl Code {
              const auto tails = [&](int32) {{ return Tail{{{}}}; }};\n    \
              warpgroups<{shape}, {held}, T0, float, Y0, Tail>(result, {made}, rights, tails, s);\n}}\n",
             warpgroup::SOURCE,
-            left::SOURCE,
+            left_operand::SOURCE,
             self.text,
             declared.collect::<String>(),
             read.join(", "),
@@ -96,41 +96,32 @@ pub fn prepared(gpu: &Arc<Gpu>, c: &Convolution, code: &Code, held: bool, number
         return None;
     }
     let shape = *ranked(&matrices, 1, processors).get(number as usize)?;
-    let left = Left::new(&of, c.dtype, c.x.step() as usize, [shape.rows(), line])?;
-    Some(launcher(gpu, c, code, held, (of, matrices, shape), left))
-}
-
-fn launcher(
-    gpu: &Arc<Gpu>,
-    c: &Convolution,
-    code: &Code,
-    held: bool,
-    (of, matrices, shape): (Problem, Matrices, Shape),
-    left: Left,
-) -> Result<Prepared> {
-    let (line, processors) = (line(&of).unwrap_or(DEPTH), gpu.device.multiprocessors as usize);
-    let lines = lines(line, matrices.k);
-    let source = code.source(&shape.lined(line, lines), held, &left);
-    let function = gpu.compiler.entry(&source, "convolution", shape.bytes());
-    let blocks = shape.tiles(&matrices, 1).min(processors);
-    let beside = c.residual.as_ref().unwrap_or(&c.y).step();
-    let share = [matrices.m, matrices.n, matrices.k, 1, 0, 0, 1].map(|word| word as i64);
-    let how = format!("{} of {} by {line} bytes", shape.describe(""), left.describe());
-    let launcher = ImplicitGemm {
-        function: function.clone(),
-        grid: Grid::over(blocks * THREADS as usize, THREADS)?,
-        share: fields(share.into_iter().chain([c.y.step(), beside]))?,
-        windows: left.words(&of)?,
-        right: Boxes {
-            dtype: c.dtype,
-            extents: vec![matrices.k, matrices.n, 1],
-            strides: [1, matrices.n].map(|rows| rows * matrices.k * c.dtype.size()).to_vec(),
-            size: vec![line / c.dtype.size(), shape.columns, 1],
-        },
-        left,
-        spare: Direct::spare(gpu, c, c.dtype),
+    let left = LeftOperand::new(&of, c.dtype, c.x.step() as usize, [shape.rows(), line])?;
+    let make = || {
+        let source = code.source(&shape.lined(line, lines(line, matrices.k)), held, &left);
+        let function = gpu.compiler.entry(&source, "convolution", shape.bytes());
+        let blocks = shape.tiles(&matrices, 1).min(processors);
+        let operand = c.residual.as_ref().unwrap_or(&c.y);
+        let share = [matrices.m, matrices.n, matrices.k, 1, 0, 0, 1].map(|word| word as i64);
+        let how = format!("{} of {} by {line} bytes", shape.describe(""), left.describe());
+        let row = matrices.k * c.dtype.size();
+        let launcher = ImplicitGemm {
+            function: function.clone(),
+            grid: Grid::over(blocks * THREADS as usize, THREADS)?,
+            share: fields(share.into_iter().chain([c.y.step(), operand.step()]))?,
+            windows: left.words(&of)?,
+            right: Boxes {
+                dtype: c.dtype,
+                extents: vec![matrices.k, matrices.n, 1],
+                strides: vec![row, row * matrices.n],
+                size: vec![line / c.dtype.size(), shape.columns, 1],
+            },
+            left,
+            spare: Direct::spare(gpu, c, c.dtype),
+        };
+        Ok(compiled([function], Instance::new(how, launcher)))
     };
-    Ok(compiled([function], Instance::new(how, launcher)))
+    Some(make())
 }
 
 struct ImplicitGemm {
@@ -138,7 +129,7 @@ struct ImplicitGemm {
     grid: Grid,
     share: Vec<i32>,
     windows: Vec<i32>,
-    left: Left,
+    left: LeftOperand,
     right: Boxes,
     spare: Spare,
 }
@@ -208,7 +199,7 @@ mod tests {
             channels: 32,
             results: 8,
         };
-        let left = Left::new(&of, crate::network::dtype::DType::Float16, 32, [128, 64]).unwrap();
+        let left = LeftOperand::new(&of, crate::network::dtype::DType::Float16, 32, [128, 64]).unwrap();
         let source = code.source("Shape<>", true, &left);
         let parameters = "convolution(Y0* y, const T0* x, const T0* w, const X1* x1, const void* unused1, const Share s, \
                           const Windows windows, const __grid_constant__ TensorMap left, const __grid_constant__ TensorMap right)";

@@ -9,7 +9,7 @@ mod ending;
 mod engines;
 pub mod geometry;
 mod implicit_gemm;
-pub mod left;
+pub mod left_operand;
 pub mod problem;
 mod products;
 pub mod stem;
@@ -76,7 +76,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let make = |name: String, tail: &Tail<Activation>, ending: &Ending, cast: bool, code: Option<Code>| Conv {
         name,
         cast,
-        code: code.filter(|_| half && traits.tiled && gpu.device.capability == HOPPER),
+        code,
         geometry: geometry.clone(),
         held: network[w].constant().is_some(),
         tf32: gpu.rounds_to_tf32(scope),
@@ -100,7 +100,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
             let sides = [bias, residual, ending.scale, ending.shift];
             let sides: Vec<TensorId> = sides.into_iter().flatten().collect();
             takes.then(|| {
-                let code = Code::new(network, &epilogue, bias, &sides).filter(|_| cast.is_none());
+                let grouped = traits.tiled && cast.is_none() && gpu.device.capability == HOPPER;
+                let code = grouped.then(|| Code::new(network, &epilogue, bias, &sides)).flatten();
                 Candidate {
                     kernel: Arc::new(make(name(network, &layers), &tail, &ending, cast.is_some(), code)),
                     layers,

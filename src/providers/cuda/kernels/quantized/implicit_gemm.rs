@@ -16,7 +16,7 @@ use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER};
-use crate::providers::cuda::kernels::conv::left::{self, Left};
+use crate::providers::cuda::kernels::conv::left_operand::{self, LeftOperand};
 use crate::providers::cuda::kernels::conv::problem::Problem;
 use crate::providers::cuda::kernels::conv::tiled::problem;
 use crate::providers::cuda::kernels::launch::fields;
@@ -47,13 +47,16 @@ fn described(c: &Convolution) -> Option<(Size, Problem, usize)> {
         columns: found.results,
         terms: found.taps() * found.channels,
     };
-    let (line, even) = (left::line(&found)?, (c.y.step() as usize).is_multiple_of(TOGETHER));
+    let (line, even) = (
+        left_operand::line(&found)?,
+        (c.y.step() as usize).is_multiple_of(TOGETHER),
+    );
     (even && left_of(&found, c, line).is_some()).then_some((size, found, line))
 }
 
 /// The left operand: any type of 16 bits is a pair.
-fn left_of(found: &Problem, c: &Convolution, line: usize) -> Option<Left> {
-    Left::new(found, DType::Float16, c.x.step() as usize / 2, [ROWS, line])
+fn left_of(found: &Problem, c: &Convolution, line: usize) -> Option<LeftOperand> {
+    LeftOperand::new(found, DType::Float16, c.x.step() as usize / 2, [ROWS, line])
 }
 
 /// Weights as `Spread` of `implicit_gemm.cu` has them: of so many channels a fourth for each lane of a row, two of each in turn.
@@ -119,7 +122,14 @@ fn borders(of: &Quantized, found: &Problem) -> Option<Borders> {
     (of.scheme.zero != 0 && found.sees_outside()).then(|| Borders::new(found))
 }
 
-fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borders: bool, places: &Places) -> String {
+fn source(
+    of: &Quantized,
+    shape: &Shape,
+    left: &LeftOperand,
+    epilogue: &Epilogue,
+    borders: bool,
+    places: &Places,
+) -> String {
     let pair = plain::pair(of);
     let (starts, fused) = (of.scheme.zero != 0, epilogue.times.is_some());
     let [parameter, made] = left.text();
@@ -154,7 +164,7 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borde
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
-        left::SOURCE,
+        left_operand::SOURCE,
         rows::SOURCE,
         shape.threads(),
         shape.blocks,
@@ -242,7 +252,7 @@ struct OnPixels {
     borders: Vec<i32>,
     places: Vec<i32>,
     numbers: Vec<i32>,
-    left: Left,
+    left: LeftOperand,
     right: Boxes,
     /// The operand with a number for each result.
     added: Option<(usize, Boxes)>,

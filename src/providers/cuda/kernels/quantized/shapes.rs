@@ -2,7 +2,7 @@
 
 use crate::network::dtype::DType;
 use crate::providers::cuda::device::Boxes;
-use crate::providers::cuda::kernels::conv::left::lines;
+use crate::providers::cuda::kernels::conv::left_operand::lines;
 use crate::providers::cuda::kernels::matmul::warpgroup;
 
 /// Rows of a tile.

@@ -6,7 +6,7 @@ use crate::providers::cpu::simd::{Vector, multiversion};
 const SMALLEST: f32 = 1.0 / (1u64 << 60) as f32;
 const GREATEST: f32 = (1u64 << 60) as f32;
 /// What is beyond saturates, whatever the zero point.
-const BEYOND: f32 = 1024.0;
+const SATURATED: f32 = 1024.0;
 
 /// The scale and the zero point of `n` numbers, if they are the same for all, and such that [`quantize`] takes them.
 ///
@@ -24,7 +24,7 @@ pub unsafe fn uniform(n: usize, scale: *const f32, zero: *const f32) -> Option<(
     (exact && alike(scales, scale) && alike(zeros, zero)).then_some((scale, zero))
 }
 
-/// `x / scale`, rounded as a division is, where that is at most [`BEYOND`]; else something beyond, or NaN of NaN. From the inverse
+/// `x / scale`, rounded as a division is, where that is at most [`SATURATED`]; else something beyond, or NaN of NaN. From the inverse
 /// of the scale, rounded, and two remainders (P. Markstein, "Computation of elementary functions on the IBM RISC System/6000
 /// processor", 1990): the first makes the quotient one of the two neighbours, of which the second finds the right one.
 #[inline(always)]
@@ -33,7 +33,7 @@ fn quotient<V: Vector>(x: V, scale: V, inverse: V) -> V {
     let first = x * inverse;
     let near = first.fused(minus, x).fused(inverse, first);
     let whole = near.fused(minus, x).fused(inverse, near);
-    V::select(first.abs().le(V::splat(BEYOND)), whole, first)
+    V::select(first.abs().le(V::splat(SATURATED)), whole, first)
 }
 
 multiversion! {
@@ -43,7 +43,7 @@ multiversion! {
     /// Both must hold `n` elements, and [`uniform`] must have given scale and zero point.
     pub unsafe fn quantize<V>(n: usize, x: *const f32, scale: f32, zero: f32, signed: bool, out: *mut u8) {
         const MOST: usize = 64;
-        let by = By {
+        let by = Quantizer {
             scale: V::splat(scale),
             inverse: V::splat(1.0 / scale),
             zero,
@@ -64,14 +64,14 @@ multiversion! {
 }
 
 /// What numbers are quantized by.
-struct By<V> {
+struct Quantizer<V> {
     scale: V,
     inverse: V,
     zero: f32,
     signed: bool,
 }
 
-impl<V: Vector> By<V> {
+impl<V: Vector> Quantizer<V> {
     /// Four vectors.
     ///
     /// # Safety
@@ -94,7 +94,7 @@ impl<V: Vector> By<V> {
     #[inline(always)]
     fn one(&self, x: V) -> V {
         let q = quotient(x, self.scale, self.inverse);
-        let held = V::splat(BEYOND).min(V::splat(-BEYOND).max(q));
+        let held = V::splat(SATURATED).min(V::splat(-SATURATED).max(q));
         V::select(q.eq(q), held, V::splat(-self.zero))
     }
 }

@@ -13,7 +13,7 @@ pub const SOURCE: &str = include_str!("../../../../../kernels/windows.cuh");
 const WIDTH: usize = 2;
 
 /// The left operand: pixels as rows, or as the rows of an im2col matrix. Its elements have 16 bits.
-pub enum Left {
+pub enum LeftOperand {
     /// Pixels that are each looked at by itself.
     Rows(Boxes),
     /// Windows.
@@ -40,7 +40,7 @@ pub fn lines(line: usize, terms: usize) -> usize {
     all.rev().find(|&lines| steps.is_multiple_of(lines)).unwrap_or(1)
 }
 
-impl Left {
+impl LeftOperand {
     /// That of a convolution whose pixels are so many elements apart; so many rows of so many bytes are brought at once. None where the
     /// copy engine does not bring it.
     pub fn new(of: &Problem, dtype: DType, pixel: usize, [rows, line]: [usize; 2]) -> Option<Self> {
@@ -73,16 +73,16 @@ impl Left {
     /// The parameter of a kernel for these words, and what it makes of that and of `left`, its map.
     pub fn text(&self) -> [&'static str; 2] {
         match self {
-            Left::Rows(_) => ["", "LeftRows{&left, 0}"],
-            Left::Windows(_) => [", const Windows windows", "LeftWindows{&left, windows}"],
+            LeftOperand::Rows(_) => ["", "LeftRows{&left, 0}"],
+            LeftOperand::Windows(_) => [", const Windows windows", "LeftWindows{&left, windows}"],
         }
     }
 
     /// What rows are of, for reports.
     pub fn describe(&self) -> &'static str {
         match self {
-            Left::Rows(_) => "rows",
-            Left::Windows(_) => "pixels",
+            LeftOperand::Rows(_) => "rows",
+            LeftOperand::Windows(_) => "pixels",
         }
     }
 
@@ -92,8 +92,8 @@ impl Left {
     /// If the driver has no such map.
     pub fn pass(&self, arguments: &mut Arguments, device: &Device, call: &Call) -> Result<()> {
         arguments.map(&match self {
-            Left::Rows(boxes) => boxes.at(device, call.inputs[0])?,
-            Left::Windows(windows) => windows.at(device, call.inputs[0])?,
+            LeftOperand::Rows(boxes) => boxes.at(device, call.inputs[0])?,
+            LeftOperand::Windows(windows) => windows.at(device, call.inputs[0])?,
         });
         Ok(())
     }
@@ -131,7 +131,7 @@ mod tests {
             channels: 64,
             results: 192,
         };
-        let Some(Left::Windows(windows)) = Left::new(&of, DType::Float16, 64, [128, 128]) else {
+        let Some(LeftOperand::Windows(windows)) = LeftOperand::new(&of, DType::Float16, 64, [128, 128]) else {
             panic!("no windows");
         };
         assert_eq!(windows.extents, [64, 14, 19, 3]);
