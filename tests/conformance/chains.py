@@ -305,6 +305,23 @@ def widened() -> list[Chain]:
     return [Chain("conv_widened", (convolved, image), conv, short), Chain("matmul_widened", ((33, 64),), matmul, short)]
 
 
+def pixels_attend(name: str, heads: int, size: int, pixels: tuple[int, int], keys: int) -> Chain:
+    """Attention whose queries are the pixels of an image, with keys and values from one tensor, as behind a pooling."""
+    channels, queries = heads * size, pixels[0] * pixels[1]
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        def apart(x: nx.Tensor, count: int) -> nx.Tensor:
+            shape = b.network.add_constant("shape", np.asarray([3, count, heads, size], np.int64))
+            return b.op("Transpose", b.op("Reshape", x, shape), perm=[0, 2, 1, 3])
+
+        q = apart(b.op("Transpose", b.inputs[0], perm=[0, 2, 3, 1]), queries)
+        k, v = b.network.add_layer("Split", [b.inputs[1]], {"axis": 2, "split": [channels, channels]})
+        y = b.op("Transpose", b.op("Attention", q, apart(k, keys), apart(v, keys)), perm=[0, 2, 1, 3])
+        return [b.op("Reshape", y, b.network.add_constant("shape", np.asarray([3, queries, -1], np.int64)))]
+
+    return Chain(f"pixels_attend_{name}", ((3, channels, *pixels), (3, keys, 2 * channels)), make)
+
+
 def pointwise() -> list[Chain]:
     """Two and three pointwise layers, with operands that are broadcast along each sort of axis."""
     one = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs")
@@ -358,6 +375,9 @@ CHAINS: list[Chain] = [
     *rows("matmul_rows_odd", (2, 9, 37), 19),
     *rows("matmul_rows_of_several_blocks", (150, 192), 392),
     *rows("matmul_rows_of_a_whole_cluster", (3, 40), 1003),
+    pixels_attend("64", 2, 64, (4, 4), 37),
+    pixels_attend("96", 4, 96, (7, 10), 130),
+    pixels_attend("odd", 3, 19, (3, 1), 9),
     *widened(),
     *pointwise(),
 ]

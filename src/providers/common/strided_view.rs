@@ -5,9 +5,10 @@ use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
 use crate::network::ops::transpose::permutation;
 use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::plan::layout::Layout;
 use std::collections::HashSet;
 
-/// Offset and strides of a tensor in the memory of another one, which is in the plain layout.
+/// Offset and strides of a tensor in the memory of another one.
 #[derive(Debug, Clone)]
 pub struct StridedView {
     /// The extents.
@@ -32,9 +33,21 @@ pub struct ConcreteView {
 impl StridedView {
     /// The whole of a plain tensor.
     pub fn plain(shape: &[Dim]) -> Self {
-        let mut strides = vec![Dim::from(1i64); shape.len()];
-        for axis in (1..shape.len()).rev() {
-            strides[axis - 1] = strides[axis].clone() * shape[axis].clone();
+        Self::in_order(shape, 0..shape.len())
+    }
+
+    /// The whole of a tensor in a layout; `None` where that has no strides.
+    pub fn whole(shape: &[Dim], layout: Layout) -> Option<Self> {
+        Some(Self::in_order(shape, layout.order(shape.len())?.into_iter()))
+    }
+
+    /// The whole of a tensor whose axes lie so in memory, the innermost last.
+    fn in_order(shape: &[Dim], order: impl DoubleEndedIterator<Item = usize>) -> Self {
+        let mut strides = vec![Dim::default(); shape.len()];
+        let mut stride = Dim::from(1i64);
+        for axis in order.rev() {
+            strides[axis] = stride.clone();
+            stride = stride * shape[axis].clone();
         }
         Self {
             shape: shape.to_vec(),
@@ -203,6 +216,27 @@ pub struct FoldedView {
     pub layers: Vec<LayerId>,
 }
 
+impl FoldedView {
+    /// The view of `tensor`, which this is one of, where the root lies in another layout; `None` if that needs a copy.
+    pub fn where_root_is(&self, network: &Network, tensor: TensorId, layout: Layout) -> Option<StridedView> {
+        let (mut steps, mut at) = (vec![], tensor);
+        for &layer in &self.layers {
+            steps.push((layer, at));
+            at = network[layer].inputs[0]?;
+        }
+        let whole = StridedView::whole(&network[self.root].ty.shape, layout)?;
+        followed(network, whole, &steps)
+    }
+}
+
+/// A view through layers, each with the result of it that is meant, the last one first.
+fn followed(network: &Network, whole: StridedView, steps: &[(LayerId, TensorId)]) -> Option<StridedView> {
+    let mut steps = steps.iter().rev();
+    steps.try_fold(whole, |view, (id, output)| {
+        view.through(network, &network[*id], *output)
+    })
+}
+
 /// The most layers that a view stands for.
 const LONGEST: usize = 12;
 
@@ -219,11 +253,8 @@ pub fn through_producers(network: &Network, tensor: TensorId, allowed: &HashSet<
         let steps = &steps[..skip];
         let root = steps.last().map_or(Some(tensor), |(id, _)| network[*id].inputs[0]);
         let Some(root) = root else { continue };
-        let plain = Some(StridedView::plain(&network[root].ty.shape));
-        let view = steps.iter().rev().fold(plain, |view, (id, output)| {
-            view.and_then(|view| view.through(network, &network[*id], *output))
-        });
-        if let Some(view) = view {
+        let plain = StridedView::plain(&network[root].ty.shape);
+        if let Some(view) = followed(network, plain, steps) {
             return FoldedView {
                 root,
                 view,

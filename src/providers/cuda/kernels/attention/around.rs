@@ -2,6 +2,7 @@
 
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network, TensorId};
+use crate::plan::layout::Layout;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::strided_view::{
     FoldedView, StridedView, movement_producers, through_consumers, through_producers,
@@ -17,14 +18,23 @@ pub struct Around {
     pub layers: Vec<LayerId>,
     /// The tensors that are read.
     pub inputs: Vec<TensorId>,
-    /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    pub operands: Vec<(usize, StridedView)>,
+    /// How the inputs may lie, all of them plain first.
+    pub arrangements: Vec<Arrangement>,
     /// The tensor that is given.
     pub output: TensorId,
     /// How the result lies in it.
     pub y: StridedView,
     /// The Quantize layer that gives it.
     pub quantize: Option<QuantizeBehind>,
+}
+
+/// One way for the inputs to lie in memory.
+#[derive(Debug, Clone)]
+pub struct Arrangement {
+    /// The layout of each input.
+    pub layouts: Vec<Layout>,
+    /// Queries, keys, values and perhaps a mask: which input holds them, and how.
+    pub operands: Vec<(usize, StridedView)>,
 }
 
 impl Around {
@@ -40,7 +50,7 @@ impl Around {
             layers: self.layers.iter().chain(&quantize.layers).copied().collect(),
             output: quantize.output,
             inputs: self.inputs.clone(),
-            operands: self.operands.clone(),
+            arrangements: self.arrangements.clone(),
             y: self.y.clone(),
             quantize: Some(quantize),
         })
@@ -110,16 +120,14 @@ fn private(network: &Network, reader: LayerId, mut layers: HashSet<LayerId>) -> 
 
 fn around(scope: &Scope, views: &[FoldedView], y: &FoldedView) -> Option<Around> {
     let network = scope.network;
-    let rank = scope.input_type(0)?.rank();
     let mut inputs: Vec<TensorId> = vec![];
     let mut layers: Vec<LayerId> = vec![];
-    let mut operands = vec![];
+    let mut places = vec![];
     for folded in views {
         if !inputs.contains(&folded.root) {
             inputs.push(folded.root);
         }
-        let input = inputs.iter().position(|&tensor| tensor == folded.root)?;
-        operands.push((input, of_rank(folded.view.clone(), rank)));
+        places.push(inputs.iter().position(|&tensor| tensor == folded.root)?);
         for layer in &folded.layers {
             if !layers.contains(layer) {
                 layers.push(*layer);
@@ -130,15 +138,45 @@ fn around(scope: &Scope, views: &[FoldedView], y: &FoldedView) -> Option<Around>
     layers.push(scope.layer);
     layers.extend(&y.layers);
     let names: Vec<&str> = layers.iter().map(|&layer| network[layer].op.name).collect();
+    let arrangements = arrangements(scope, views, &places, inputs.len())?;
     Some(Around {
         name: names.join("+"),
         layers,
         inputs,
-        operands,
+        arrangements,
         output: y.root,
         y: y.view.clone(),
         quantize: None,
     })
+}
+
+/// All inputs plain; and those channels last whose heads' elements lie side by side then alone, as in what a convolution
+/// or pooling gives: read plain, each element of a head is an access of its own.
+fn arrangements(scope: &Scope, views: &[FoldedView], places: &[usize], inputs: usize) -> Option<Vec<Arrangement>> {
+    let of = |layouts: Vec<Layout>| -> Option<Arrangement> {
+        let operand = |(index, folded): (usize, &FoldedView)| {
+            let (place, rank) = (places[index], scope.input_type(0)?.rank());
+            let view = folded.where_root_is(scope.network, scope.input(index)?, layouts[place])?;
+            Some((place, of_rank(view, rank)))
+        };
+        let operands = views.iter().enumerate().map(operand).collect::<Option<_>>()?;
+        Some(Arrangement { layouts, operands })
+    };
+    let side_by_side = |found: &Arrangement, input: usize| {
+        let mut own = found.operands.iter().filter(|(place, _)| *place == input);
+        own.all(|(_, view)| view.strides.last().is_some_and(|stride| stride.is(1)))
+    };
+    let plain = of(vec![Layout::Plain; inputs])?;
+    let mut layouts = plain.layouts.clone();
+    for input in 0..inputs {
+        let mut turned = plain.layouts.clone();
+        turned[input] = Layout::ChannelsLast;
+        if !side_by_side(&plain, input) && of(turned).is_some_and(|found| side_by_side(&found, input)) {
+            layouts[input] = Layout::ChannelsLast;
+        }
+    }
+    let other = Some(layouts).filter(|layouts| *layouts != plain.layouts);
+    Some(std::iter::once(plain).chain(other.and_then(of)).collect())
 }
 
 /// With dimensions of 1 in front: a mask may have fewer than the scores.
@@ -209,7 +247,7 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].layers.len(), all[0].inputs.len()), (9, 3));
         assert!(all[0].name.ends_with("+Attention+Transpose+Reshape"), "{}", all[0].name);
-        for (_, view) in &all[0].operands {
+        for (_, view) in &all[0].arrangements[0].operands {
             assert_eq!(strides(view), "32*s 8 32 1");
         }
         assert_eq!(strides(&all[0].y), "32*s 8 32 1");
@@ -232,9 +270,33 @@ mod tests {
         let y = layer(&mut n, "Attention", attrs([]), &heads)[0];
         let all = found(&n, y);
         assert_eq!(all[0].inputs, [x]);
-        let offsets: Vec<_> = all[0].operands.iter().map(|(_, view)| view.offset.clone()).collect();
+        let offsets: Vec<_> = all[0].arrangements[0]
+            .operands
+            .iter()
+            .map(|(_, view)| view.offset.clone())
+            .collect();
         assert_eq!(offsets, [0i64.into(), 32i64.into(), 64i64.into()]);
-        assert_eq!(strides(&all[0].operands[1].1), "96*s 8 96 1");
+        assert_eq!(strides(&all[0].arrangements[0].operands[1].1), "96*s 8 96 1");
+    }
+
+    #[test]
+    fn pixels_are_read_channels_last_as_well() {
+        let mut n = Network::new("");
+        let (image, keys) = (input(&mut n, "image", "b 32 4 5"), input(&mut n, "keys", "b 4 s 8"));
+        let x = turned(&mut n, image, &[0, 2, 3, 1]);
+        let x = shaped(&mut n, x, &[0, 20, 4, 8]);
+        let q = turned(&mut n, x, &[0, 2, 1, 3]);
+        let y = layer(&mut n, "Attention", attrs([]), &[q, keys, keys])[0];
+        let all = found(&n, y);
+        let [plain, pixels] = &all[0].arrangements[..] else {
+            panic!("{:?}", all[0].arrangements)
+        };
+        assert_eq!(plain.layouts, [Layout::Plain; 2]);
+        assert_eq!(strides(&plain.operands[0].1), "640 160 1 20");
+        assert_eq!(pixels.layouts, [Layout::ChannelsLast, Layout::Plain]);
+        assert_eq!(strides(&pixels.operands[0].1), "640 8 32 1");
+        assert_eq!(strides(&pixels.operands[1].1), strides(&plain.operands[1].1));
+        assert_eq!(all[1].arrangements.len(), 1);
     }
 
     #[test]
@@ -249,6 +311,6 @@ mod tests {
         let all = found(&n, y);
         assert_eq!((all.len(), all[0].layers.len()), (1, 1));
         assert_eq!(all[0].inputs, [x, mask]);
-        assert_eq!(strides(&all[0].operands[3].1), "0 0 s 1");
+        assert_eq!(strides(&all[0].arrangements[0].operands[3].1), "0 0 s 1");
     }
 }

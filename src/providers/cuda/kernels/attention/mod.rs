@@ -19,9 +19,9 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic};
-use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::scope::Scope;
 use crate::providers::common::strided_view::StridedView;
-use around::Around;
+use around::{Around, Arrangement};
 use code::Mask;
 use concrete::{Concrete, OperandView};
 use std::sync::Arc;
@@ -52,8 +52,7 @@ fn candidate(scope: &Scope, gpu: &Arc<Gpu>, around: Around) -> Candidate {
             causal: attrs.flag("is_causal"),
             blind: if attrs.flag("nan_if_blind") { f32::NAN } else { 0.0 },
         },
-        inputs: around.inputs.len(),
-        operands: around.operands,
+        arrangements: around.arrangements,
         y: around.y,
         params: QuantizeBehind::params(around.quantize.as_ref()),
         tiled: scope.input_type(0).is_some_and(|ty| ty.dtype.size() == 2),
@@ -83,10 +82,8 @@ struct Rule {
 struct Attention {
     name: String,
     rule: Rule,
-    /// How many tensors it reads.
-    inputs: usize,
-    /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    operands: Vec<(usize, StridedView)>,
+    /// How what it reads may lie, the plain one first.
+    arrangements: Vec<Arrangement>,
     y: StridedView,
     /// How the result is quantized.
     params: [i64; 4],
@@ -102,24 +99,28 @@ impl Kernel for Attention {
 
     fn identity(&self) -> String {
         let strides = |view: &StridedView| view.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let operands: Vec<_> = self.operands.iter().map(|(_, view)| strides(view)).collect();
+        let operands = |found: &Arrangement| found.operands.iter().map(|(_, view)| strides(view)).collect::<Vec<_>>();
+        let operands: Vec<_> = self.arrangements.iter().map(operands).collect();
         format!("{} {:?} {operands:?} {:?}", self.name, self.rule, strides(&self.y))
     }
 
     fn forms(&self) -> Vec<Form> {
-        let form = uniform_forms(&[Layout::Plain], self.inputs, 1);
         let tactics = if self.tiled { TACTICS } else { 1 };
-        let cut = |(number, form): (u32, &Form)| Form {
+        let form = |number: u32, found: &Arrangement| Form {
             tactic: Tactic::new(CUT, number),
-            ..form.clone()
+            inputs: found.layouts.clone(),
+            outputs: vec![Layout::Plain],
         };
         (0..tactics)
-            .flat_map(|number| form.iter().map(move |form| cut((number, form))))
+            .flat_map(|number| self.arrangements.iter().map(move |found| form(number, found)))
             .collect()
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
-        let views = self.operands.iter().map(|operand| OperandView::of(operand, request));
+        let laid_so = |found: &&Arrangement| found.layouts == request.form.inputs;
+        // Forms have no other layouts.
+        let found = self.arrangements.iter().find(laid_so).unwrap_or(&self.arrangements[0]);
+        let views = found.operands.iter().map(|operand| OperandView::of(operand, request));
         let views = views.collect::<Result<Vec<_>>>()?;
         let concrete = Concrete {
             gpu: self.gpu.clone(),
