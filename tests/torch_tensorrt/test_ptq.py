@@ -15,7 +15,9 @@ import torch
 
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt
+from neurenix.errors import InvalidArgumentError
 from neurenix.torch import conversion
+from neurenix.torch.dynamo import neurenix
 from neurenix.torch_tensorrt import Input, ptq
 from tests.torch_tensorrt.models import QUICK, net, pictures
 
@@ -67,10 +69,25 @@ def test_int8_by_calibration(tmp_path: Path) -> None:
     torch.testing.assert_close(again(data[0]), made(data[0]))
 
 
-def test_torch_compile_takes_no_batches() -> None:
-    given = {"calibrator": ptq.DataLoaderCalibrator([])}
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="calibrat"):
-        torch.compile(net(), backend="neurenix", options=given)(pictures())
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"calibrator": ptq.DataLoaderCalibrator([])},
+        {"precision": "mixed"},
+        {"precision": "int8", "strict": True},
+        {"precision": "int8", "accuracy": ["gptq"]},
+    ],
+)
+def test_torch_compile_takes_no_batches(given: dict[str, Any]) -> None:
+    """And says what does, not what it would refuse as well."""
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="calibrat") as caught:
+        torch.compile(net(), backend=neurenix, options=given)(pictures())
+    assert "torch_tensorrt.compile" in str(caught.value) and "give calibration=" not in str(caught.value)
+
+
+def test_a_calibrator_without_8_bits_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="`calibration` is for other precisions"):
+        torch_tensorrt.compile(net(), inputs=FIXED["inputs"], calibrator=[pictures()], **QUICK)
 
 
 def test_caches_stand_in_files_of_their_own(tmp_path: Path) -> None:

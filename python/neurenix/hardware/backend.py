@@ -18,7 +18,7 @@ from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError
 from neurenix.hardware import conversions, probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed, eight_bits_of
+from neurenix.hardware.options import BUILT_IN, Options, computed, eight_bits_of
 from neurenix.importers.dispatch import takes_shapes, to_network, with_shapes
 from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
@@ -205,7 +205,7 @@ class Backend:
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
         _warm_up(native)
-        _check_precision(wanted)
+        wanted.check_precision()
         engine, notes = _build(model, shapes, dict(values or {}), native, wanted)
         if wanted.verify is not False and conversions.is_checkable(model):
             engine, notes = _checked(engine, notes, model, shapes, native, wanted)
@@ -336,26 +336,6 @@ def _build(
             raise error from None
         LOG.info("dimensions of one extent are fixed, because of the model's dynamic ones: %s", error.message)
         return built
-
-
-def _check_precision(wanted: Options) -> None:
-    """Raises `InvalidArgumentError` for options of a precision that is not asked for."""
-    quantized = eight_bits_of(wanted.precision)
-    for name, value, able in (
-        ("calibration", wanted.calibration, QUANTIZED),
-        ("accuracy", wanted.accuracy or None, ("int8", "mixed")),
-        ("keep", wanted.keep or None, QUANTIZED),
-        ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
-        ("metric", wanted.metric, ("mixed",)),
-    ):
-        if value is not None and quantized not in able:
-            raise InvalidArgumentError(
-                f"`{name}` is for other precisions",
-                expected=" or ".join(f'precision="{word}"' for word in able),
-                got=repr(wanted.precision),
-            )
-    if wanted.accuracy.needs_calibration and wanted.calibration is None:
-        raise InvalidArgumentError("`accuracy` goes with a calibration, and there is none", hint="give calibration=")
 
 
 def _build_network(

@@ -150,6 +150,26 @@ class Options:
         """
         return cls(**{name: check(name, value) for name, value in given.items()})
 
+    def check_precision(self, to_calibrate: str = "give calibration=") -> None:
+        """Raises `InvalidArgumentError` for options of a precision that is not asked for; `to_calibrate` says how
+        batches are given.
+        """
+        for name, value, able in (
+            ("calibration", self.calibration, QUANTIZED),
+            ("accuracy", self.accuracy or None, ("int8", "mixed")),
+            ("keep", self.keep or None, QUANTIZED),
+            ("accuracy_budget", self.accuracy_budget, ("mixed",)),
+            ("metric", self.metric, ("mixed",)),
+        ):
+            if value is not None and eight_bits_of(self.precision) not in able:
+                raise InvalidArgumentError(
+                    f"`{name}` is for other precisions",
+                    expected=" or ".join(f'precision="{word}"' for word in able),
+                    got=repr(self.precision),
+                )
+        if self.accuracy.needs_calibration and self.calibration is None:
+            raise InvalidArgumentError("`accuracy` goes with a calibration, and there is none", hint=to_calibrate)
+
     def register_plugins(self) -> None:
         """Registers the plugins, so that models and engine files find them.
 

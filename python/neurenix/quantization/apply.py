@@ -30,7 +30,7 @@ POOR = 10.0
 
 WITHOUT = (
     'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
-    "calibration= (batches of inputs) would make them faster"
+    "batches of inputs to calibrate on would make them faster"
 )
 FLOATS = 'precision="fp8": the weights alone are float8_e4m3fn, and products compute in floating point: {reason}'
 EXPLICIT = (

@@ -14,6 +14,7 @@ from torch._dynamo.exc import RestartAnalysis
 
 from neurenix import names
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.hardware.options import eight_bits_of
 from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
 from neurenix.torch import graphs, stats
@@ -34,6 +35,11 @@ _MODES: dict[str, dict[str, Any]] = {
 }
 
 
+_NO_BATCHES = "torch.compile takes no batches to calibrate on: it sees a graph at a time"
+#: How they are given.
+_AHEAD = "neurenix.torch_tensorrt.compile(model, inputs=[...], calibrator=...) compiles ahead of calls"
+
+
 def neurenix(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -48,11 +54,18 @@ def neurenix(
     Raises `InvalidArgumentError` for unknown options (with the nearest name), and with `require_full_compilation` or
     `pass_through_build_failures` what went wrong.
     """
-    settings = Settings.of(_of_mode(mode) | dict(options or {}))
-    if "calibration" in settings.build:
+    given = _of_mode(mode) | dict(options or {})
+    if any(given.get(name) is not None for name in ("calibration", "calibrator")):
+        raise UnsupportedError(_NO_BATCHES, hint=_AHEAD)
+    settings = Settings.of(given, _AHEAD)
+    precision, strict = settings.build.get("precision", "fp32"), settings.build.get("strict", False)
+    word = eight_bits_of(precision)
+    if word == "mixed" or (word and strict):
         raise UnsupportedError(
-            "torch.compile takes no batches to calibrate on: it sees a graph at a time",
-            hint="neurenix.torch_tensorrt.compile(model, inputs=[...], calibrator=...) compiles ahead of calls",
+            _NO_BATCHES,
+            expected='"int8" or "fp8", without strict=True, for weights in 8 bits; or a precision of floats',
+            got=f"precision={precision!r}, strict={strict}",
+            hint=_AHEAD,
         )
     return compile_graph(module, example_inputs, settings)
 

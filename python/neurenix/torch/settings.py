@@ -54,8 +54,8 @@ class Settings:
     }
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None = None) -> Settings:
-        """Settings from the options of a `torch.compile`.
+    def of(cls, given: Mapping[str, Any] | None = None, to_calibrate: str = "give calibration=") -> Settings:
+        """Settings from the options of a `torch.compile`; `to_calibrate` says how batches are given.
 
         Raises `InvalidArgumentError` for an unknown name (with the nearest one) or a value that makes no sense, and
         `UnsupportedError`, with the reason, for what is not there yet.
@@ -65,6 +65,7 @@ class Settings:
         found: dict[str, Any] = {"build": {}}
         for name, value in dict(given or {}).items():
             _take(found, name, value)
+        build.Options(**found["build"]).check_precision(to_calibrate)
         return cls(**found)
 
 
