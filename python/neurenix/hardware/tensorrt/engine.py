@@ -21,7 +21,7 @@ from neurenix.hardware.tensorrt.interfaces import IErrorRecorder
 from neurenix.hardware.tensorrt.logger import checked
 from neurenix.hardware.tensorrt.memory import IHostMemory
 from neurenix.hardware.tensorrt.plugins.describe import TensorFormat
-from neurenix.hardware.tensorrt.ports import Port, Ranges, ports_of, unknown
+from neurenix.hardware.tensorrt.ports import Port, Ranges, ports_of, profiles_of, unknown
 from neurenix.hardware.tensorrt.scoped import Scoped
 from neurenix.hardware.tensorrt.strict import Strict
 
@@ -95,6 +95,7 @@ class ICudaEngine(Scoped):
         self._options = dict(options or {})
         self._logger = checked(logger)
         self._ports = ports_of(engine)
+        self._profiles = profiles_of(engine)
         self._told: dict[str, Any] | None = None
         self.profiling_verbosity = profiling_verbosity
         self.error_recorder = None
@@ -125,8 +126,8 @@ class ICudaEngine(Scoped):
 
     @property
     def num_optimization_profiles(self) -> int:
-        """How many profiles it was built for."""
-        return len(self._engine.profiles)
+        """How many profiles it was built for: 1 where no size of an input is dynamic."""
+        return len(self._profiles)
 
     @property
     def refittable(self) -> bool:
@@ -325,9 +326,8 @@ class ICudaEngine(Scoped):
         return self._ports[name]
 
     def _profile(self, index: int) -> Ranges:
-        profiles = self._engine.profiles
-        if not 0 <= index < len(profiles):
+        if not 0 <= index < len(self._profiles):
             raise InvalidArgumentError(
-                "there is no profile of this number", expected=f"0 to {len(profiles) - 1}", got=str(index)
+                "there is no profile of this number", expected=f"0 to {len(self._profiles) - 1}", got=str(index)
             )
-        return profiles[index]
+        return self._profiles[index]

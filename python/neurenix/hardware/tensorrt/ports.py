@@ -17,6 +17,10 @@ from neurenix.hardware.tensorrt.enums import Dims
 Ranges = Mapping[str, tuple[int, int, int]]
 
 
+#: The range of a symbol that no profile tells of.
+ANY = (0, 1, 2**31 - 1)
+
+
 class Port(NamedTuple):
     """An input or output: its dtype, and its shape of integers and expressions."""
 
@@ -76,6 +80,15 @@ def ports_of(engine: _native.Engine) -> dict[str, Port]:
         # An output may bear the name of an input; callers then mean the input.
         found.setdefault(port.name, port)
     return found
+
+
+def profiles_of(engine: _native.Engine) -> list[Ranges]:
+    """The profiles, of which there is at least one, as in TensorRT.
+
+    Where sizes depend on data an engine lists those alone that it was asked for.
+    """
+    sizes = (dim.strip("'") for _, _, shape in engine.inputs for dim in shape if isinstance(dim, str))
+    return list(engine.profiles) or [dict.fromkeys(sizes, ANY)]
 
 
 def unknown(name: Any, names: Sequence[str]) -> InvalidArgumentError:
