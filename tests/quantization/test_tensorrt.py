@@ -111,6 +111,55 @@ def test_calibrators_of_scripts(base: type, addresses: bool) -> None:
     np.testing.assert_array_equal(run(again, x), run(engine, x))
 
 
+def test_addresses_have_the_shapes_of_a_profile() -> None:
+    """Pictures of any size: at an address lies what the calibration profile says, or else the first one."""
+
+    class Pictures(trt.IInt8MinMaxCalibrator):
+        def __init__(self, size: tuple[int, int], batch: int) -> None:
+            super().__init__()
+            self.batch, self.held = batch, np.zeros((batch, 3, *size), np.float32)
+            # What lies behind the memory of one size counts for another size alone.
+            self.held.ravel()[-1], self.given = 5.0, False
+
+        def get_batch_size(self) -> int:
+            return self.batch
+
+        def get_batch(self, names: Sequence[str]) -> list[Any] | None:
+            given, self.given = self.given, True
+            return None if given else [self.held.ctypes.data]
+
+        def write_calibration_cache(self, cache: bytes) -> None:
+            self.cache = bytes(cache)
+
+    def profile(*shapes: tuple[int, ...]) -> trt.IOptimizationProfile:
+        made = builder.create_optimization_profile()
+        made.set_shape("x", *shapes)
+        return made
+
+    def found(given: Pictures, own: trt.IOptimizationProfile | None) -> float:
+        config = config_of(builder, trt.BuilderFlag.INT8)
+        config.int8_calibrator = given
+        config.add_optimization_profile(profile((1, 3, 8, 8), (2, 3, 16, 12), (4, 3, 32, 32)))
+        if own is not None:
+            assert config.set_calibration_profile(own)
+        builder.build_engine(network, config)
+        line = next(line for line in given.cache.decode().splitlines() if line.startswith("x:"))
+        return 127 * float(np.uint32(int(line.split(": ")[1], 16)).view(np.float32))
+
+    builder = trt.Builder()
+    network = builder.create_network()
+    x = network.add_input("x", trt.float32, (-1, 3, -1, -1))
+    network.mark_output(network.add_convolution_nd(x, 8, (3, 3), weights(8, 3, 3, 3)).get_output(0))
+    np.testing.assert_allclose(found(Pictures((16, 12), 3), None), 5.0, rtol=1e-6)
+    np.testing.assert_allclose(found(Pictures((24, 20), 2), profile(*[(2, 3, 24, 20)] * 3)), 5.0, rtol=1e-6)
+    # A profile of fewer pixels ends before the one that is not zero.
+    assert found(Pictures((24, 20), 2), profile(*[(1, 3, 24, 20)] * 3)) < 1
+    config = config_of(builder, trt.BuilderFlag.INT8)
+    config.int8_calibrator = Pictures((8, 8), 1)
+    with pytest.raises(nx.UnsupportedError, match="set_calibration_profile"):
+        builder.build_engine(network, config)
+
+
 def test_ranges_of_tensors_take_the_place_of_a_calibrator() -> None:
     builder = trt.Builder()
     network, tensors = network_of(builder)

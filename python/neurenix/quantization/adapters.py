@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from neurenix.addresses import is_readable
 from neurenix.arrays import Array, to_numpy
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.quantization.calibrators import ALGORITHMS, Calibrator
@@ -17,14 +17,19 @@ from neurenix.quantization.data import Port
 
 class Adapter(Calibrator):
     """What a calibrator in TensorRT's shape gives. Its `get_batch(names)` gives arrays in the order of the names, a
-    dict of them, addresses in the processor's memory of float32 numbers, or None when there are no more."""
+    dict of them, addresses in the processor's memory of float32 numbers, or None when there are no more.
+
+    `shapes` says, by the names of inputs, which dynamic extents the memory at an address has; where it does not, or
+    has -1, `get_batch_size()` is the first one.
+    """
 
     # A calibrator with a cache is not asked for batches: scripts give none then.
     reads_twice = False
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         super().__init__(given)
         self.given = given
+        self.shapes = dict(shapes or {})
         word = getattr(given.get_algorithm(), "name", "") if hasattr(given, "get_algorithm") else ""
         self.method = ALGORITHMS.get(word, "entropy")
         if word == "LEGACY_CALIBRATION" and hasattr(given, "get_quantile"):
@@ -39,7 +44,7 @@ class Adapter(Calibrator):
             if batch is None or (isinstance(batch, (list, tuple, dict)) and not batch):
                 return
             given = _of_inputs(batch, names)
-            yield {name: self._array(value, shape) for (name, shape), value in zip(inputs, given, strict=True)}
+            yield {port[0]: self._array(value, port) for port, value in zip(inputs, given, strict=True)}
 
     def read_calibration_cache(self) -> bytes | None:
         """What the calibrator has kept."""
@@ -52,17 +57,27 @@ class Adapter(Calibrator):
         """Lets the calibrator keep a cache."""
         self.given.write_calibration_cache(cache)
 
-    def _array(self, value: Any, shape: Sequence[int | str]) -> Array:
-        if hasattr(value, "shape"):
-            return to_numpy(value)
-        size = self.given.get_batch_size()
-        extents = [extent if isinstance(extent, int) else size for extent in shape[:1]] + list(shape[1:])
-        if not all(isinstance(extent, int) for extent in extents):
+    def _extents(self, port: Port) -> list[int]:
+        """The shape of the memory at an address. Raises `UnsupportedError` where nothing tells it."""
+        name, shape = port
+        told = dict(enumerate(self.shapes.get(name, ())))
+        extents = [extent if isinstance(extent, int) else told.get(axis, -1) for axis, extent in enumerate(shape)]
+        if extents and extents[0] < 0:
+            extents[0] = int(self.given.get_batch_size())
+        if any(extent < 0 for extent in extents):
             raise UnsupportedError(
                 "get_batch gives an address, and the shape of the input is not known",
+                tensor=name,
                 expected="an array",
-                got=f"{value!r} for {tuple(shape)}",
+                got=f"an address for {tuple(shape)}",
+                hint="say the shape in a profile: config.set_calibration_profile(profile)",
             )
+        return extents
+
+    def _array(self, value: Any, port: Port) -> Array:
+        if hasattr(value, "shape"):
+            return to_numpy(value)
+        extents = self._extents(port)
         begin: Any = value.value if isinstance(value, ctypes.c_void_p) else value
         try:
             # Those of pycuda are no ints, but say one.
@@ -72,7 +87,7 @@ class Adapter(Calibrator):
                 "get_batch gives neither arrays nor addresses", got=type(value).__name__
             ) from error
         count = int(np.prod(extents))
-        if not _is_readable(begin, begin + 4 * count):
+        if not is_readable(begin, begin + 4 * count):
             raise UnsupportedError(
                 "get_batch gives an address that the processor can't read",
                 expected=f"{4 * count} bytes of its memory",
@@ -80,7 +95,7 @@ class Adapter(Calibrator):
                 hint="give arrays, or tensors of torch on any device",
             )
         numbers: Any = (ctypes.c_float * count).from_address(begin)
-        made: Array = np.array(numbers, np.float32).reshape([int(extent) for extent in extents])
+        made: Array = np.array(numbers, np.float32).reshape(extents)
         return made
 
 
@@ -98,20 +113,3 @@ def _of_inputs(batch: Any, names: Sequence[str]) -> list[Any]:
             "get_batch does not give an array for each input", expected=", ".join(map(repr, names)), got=got
         )
     return given
-
-
-def _is_readable(begin: int, end: int) -> bool:
-    """Whether the processor may read these bytes; where the system does not tell, whether they can be any."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return begin > 0
-    for line in lines:
-        span, rights = line.split()[:2]
-        low, high = (int(word, 16) for word in span.split("-"))
-        # Spans are in order, and those beside each other may be read in one.
-        if low <= begin < high and rights.startswith("r"):
-            begin = high
-        if begin >= end:
-            return True
-    return False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from neurenix import _native
+from neurenix import _native, addresses
 from neurenix.errors import InvalidArgumentError, OutOfMemoryError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.build_enums import TensorIOMode
 from neurenix.hardware.tensorrt.enums import Dims
@@ -18,6 +18,8 @@ from neurenix.hardware.tensorrt.interfaces import IOutputAllocator
 from neurenix.hardware.tensorrt.ports import Port
 from neurenix.hardware.tensorrt.weights import memory_at
 
+#: So much memory is remembered as the processor's.
+_MOST_REACHED = 256
 #: What allocators are asked for.
 ALIGNMENT = 256
 
@@ -69,6 +71,26 @@ def _overlap(*spans: Span) -> InvalidArgumentError:
     )
 
 
+def _check_reach(spans: Sequence[Span]) -> None:
+    """Raises `InvalidArgumentError` where the processor can't read the memory of a tensor, or write that of an output.
+
+    The first and the last byte tell.
+    """
+    for written in (False, True):
+        some = [span for span in spans if span.is_output is written]
+        ends = [end for span in some for end in (span.begin, span.end - 1)]
+        count = addresses.reachable(ends, write=written)
+        if count < len(ends):
+            lost = some[count // 2]
+            raise InvalidArgumentError(
+                f"the address of a tensor is one that the processor can't {'write to' if written else 'read'}",
+                tensor=lost.name,
+                expected=f"{lost.end - lost.begin} bytes of its memory",
+                got=f"{lost.begin:#x} to {lost.end:#x}, which may be a GPU's",
+                hint="engine.get_tensor_location(name) says whose memory it must be; give array.ctypes.data",
+            )
+
+
 class Call:
     """Shapes, addresses and allocators by name."""
 
@@ -81,6 +103,8 @@ class Call:
         self.allocators: dict[str, IOutputAllocator] = {}
         #: Addresses and shapes that were found to be apart.
         self._apart: tuple[Any, ...] | None = None
+        #: Memory that was found to be the processor's.
+        self._reached: set[Span] = set()
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
@@ -143,7 +167,7 @@ class Call:
             return self._run_stages(engine, context, outputs, timed, stream or 0)
         device = engine.devices[0] if engine.devices else None
         places = {port.name: self._place(port, outputs[port.name], stream or 0) for port in self._outputs}
-        self._check_apart(outputs, self._outputs)
+        self._check_spans(outputs, self._outputs, device is None)
         times = engine.run_at(
             [(self.addresses.get(port.name, ALIGNMENT), device) for port in self._inputs],
             list(self.shape_key()),
@@ -155,10 +179,11 @@ class Call:
             allocator.notify_shape(name, outputs[name])
         return times
 
-    def _check_apart(self, outputs: dict[str, Dims], written: Iterable[Port]) -> None:
+    def _check_spans(self, outputs: dict[str, Dims], written: Iterable[Port], on_processor: bool) -> None:
         """Raises `InvalidArgumentError` where an output shares bytes with an input or with another output.
 
-        Kernels run in an order of the engine's own: an input may be read after any of the outputs was written.
+        Kernels run in an order of the engine's own: an input may be read after any of the outputs was written. With
+        `on_processor`, the processor must reach all bytes, too.
         """
         key = (tuple(self.addresses.items()), self.shape_key())
         if key == self._apart:
@@ -174,7 +199,18 @@ class Call:
                 raise _overlap(before, span)
             furthest = span if span.end > furthest.end else furthest
             output = span if span.is_output and span.end > output.end else output
+        if on_processor:
+            self._check_reach([span for span in spans if span.begin and span.begin < span.end])
         self._apart = key
+
+    def _check_reach(self, spans: Iterable[Span]) -> None:
+        """Looks at what was not seen before, so that calls that take turns among addresses stay fast."""
+        new = [span for span in spans if span not in self._reached]
+        if new:
+            _check_reach(new)
+            if len(self._reached) > _MOST_REACHED:
+                self._reached.clear()
+            self._reached.update(new)
 
     def _place(self, port: Port, shape: Dims, stream: int) -> int:
         """The address of an output, from its allocator where it has one."""
@@ -203,7 +239,7 @@ class Call:
                 tensor=", ".join(lost),
                 hint="give an allocator with context.set_output_allocator",
             )
-        self._check_apart(outputs, fixed)
+        self._check_spans(outputs, fixed, True)
         given = {
             port.name: memory_at(self.addresses.get(port.name, 0), self.shapes[port.name], port.dtype).copy()
             for port in self._inputs
@@ -219,6 +255,8 @@ class Call:
                     got=str(list(array.shape)),
                 )
             address = self._place(port, Dims(array.shape), stream)
+            if port.name in self.allocators and array.nbytes:
+                self._check_reach([Span(address, address + array.nbytes, port.name, True)])
             ctypes.memmove(address, array.ctypes.data, array.nbytes)
             if port.name in self.allocators:
                 self.allocators[port.name].notify_shape(port.name, Dims(array.shape))

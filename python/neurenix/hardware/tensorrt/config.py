@@ -14,6 +14,7 @@ from neurenix.hardware.tensorrt.interfaces import IProgressMonitor
 from neurenix.hardware.tensorrt.profile import IOptimizationProfile
 from neurenix.hardware.tensorrt.scoped import Scoped
 from neurenix.hardware.tensorrt.timing_cache import ITimingCache
+from neurenix.quantization.adapters import Adapter
 from neurenix.quantization.calibrators import Calibrator
 
 #: Switches that ask for what is not there, and why.
@@ -191,7 +192,10 @@ class IBuilderConfig(Scoped):
         return len(self._profiles)
 
     def set_calibration_profile(self, profile: IOptimizationProfile) -> bool:
-        """True: batches to calibrate on may have any size, and need no profile of their own."""
+        """Says by its opt shapes what lies at the addresses that a calibrator gives; arrays say theirs themselves.
+
+        Without it those of the first profile count, with the calibrator's batch size.
+        """
         if not isinstance(profile, IOptimizationProfile):
             raise InvalidArgumentError("this is no IOptimizationProfile", got=repr(profile))
         self._calibration_profile = profile
@@ -265,6 +269,16 @@ class IBuilderConfig(Scoped):
         """No: there is no DLA."""
         return False
 
+    def _calibrator(self) -> Calibrator:
+        """The calibrator, with the shapes of what lies at its addresses."""
+        if isinstance(self.int8_calibrator, Calibrator):
+            return self.int8_calibrator
+        own = self._calibration_profile
+        shapes = {} if own is None else {name: shape.opt for name, shape in own._shapes.items()}
+        for name, shape in self._profiles[0]._shapes.items() if self._profiles else ():
+            shapes.setdefault(name, (-1, *shape.opt[1:]))
+        return Adapter(self.int8_calibrator, shapes)
+
     def _final(self) -> dict[str, Any]:
         """The options, with what the switches mean for them."""
         chosen = dict(self._options)
@@ -276,7 +290,7 @@ class IBuilderConfig(Scoped):
                 rest = [one.op for one in (BuilderFlag.FP16, BuilderFlag.BF16) if one in self._flags]
                 chosen["precision"] = "+".join([flag.op, *rest[:1]])
         if BuilderFlag.INT8 in self._flags and self.int8_calibrator is not None:
-            chosen["calibration"] = self.int8_calibrator
+            chosen["calibration"] = self._calibrator()
         refit = {BuilderFlag.REFIT, BuilderFlag.REFIT_IDENTICAL, BuilderFlag.REFIT_INDIVIDUAL}
         if self._flags & refit:
             chosen["refittable"] = True
