@@ -10,7 +10,7 @@ import pytest
 
 import neurenix as nx
 import neurenix.hardware.tensorrt as trt
-from tests.tensorrt_api.made import Kept, constant, engine_of, quick
+from tests.tensorrt_api.made import Kept, constant, engine_of, profile, quick
 
 onnx = pytest.importorskip("onnx")
 reference_of = pytest.importorskip("onnx.reference").ReferenceEvaluator
@@ -141,6 +141,63 @@ def test_inner_tensors_become_outputs() -> None:
     found = engine.create_execution_context().execute({"x": X})
     assert list(found) == ["y", "c"]
     np.testing.assert_allclose(found["y"], np.maximum(found["c"], 0), rtol=1e-5, atol=1e-6)
+
+
+def test_what_nodes_hand_on_has_its_own_name() -> None:
+    """Identity, Dropout and a Sum of one tensor give tensors of their own, as in TensorRT; kernels there are none."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"], "id1"),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Identity", ["b"], ["c"], "id2"),
+        helper.make_node("Dropout", ["c"], ["d", "mask"], "drop"),
+        helper.make_node("Sum", ["d"], ["e"], "sum"),
+        helper.make_node("Identity", ["w"], ["v"], "shared"),
+        helper.make_node("Conv", ["e", "v"], ["f"], "conv"),
+        helper.make_node("Identity", ["f"], ["y"], "id3"),
+    ]
+    data = model(nodes, {"x": [1, 3, 6, 6]}, ["y"], w=W)
+    builder, network = parsed(data)
+    assert {"a", "b", "c", "d", "e", "f", "y"} <= {layer.get_output(0).name for layer in network}
+    plain = parsed(model([nodes[1], helper.make_node("Conv", ["b", "w"], ["y"])], {"a": [1, 3, 6, 6]}, ["y"], w=W))
+    counts = [each[0].build_engine(each[1], quick(each[0])).num_layers for each in ((builder, network), plain)]
+    assert counts[0] == counts[1]
+    for mark in ("a", "c", "d", "e"):
+        builder, network = parsed(data)
+        before = network.num_layers
+        marked = next(layer.get_output(0) for layer in network if layer.get_output(0).name == mark)
+        network.mark_output(marked)
+        assert network.num_layers == before
+        found = builder.build_engine(network, quick(builder)).create_execution_context().execute({"x": X})
+        np.testing.assert_array_equal(found[mark], X if mark == "a" else np.maximum(X, 0))
+        np.testing.assert_allclose(found["y"], reference(data, X), rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_are_known_behind_identity() -> None:
+    """Shapes that a call tells, floats of them, and constants, each behind Identity."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Identity", ["s"], ["t"]),
+        helper.make_node("Gather", ["t", "zero"], ["n"]),
+        helper.make_node("Identity", ["minus"], ["m"]),
+        helper.make_node("Concat", ["n", "m"], ["target"], axis=0),
+        helper.make_node("Identity", ["target"], ["u"]),
+        helper.make_node("Reshape", ["x", "u"], ["flat"]),
+        helper.make_node("Squeeze", ["n"], ["count"]),
+        helper.make_node("Cast", ["count"], ["number"], to=FLOAT),
+        helper.make_node("Identity", ["number"], ["end"]),
+        helper.make_node("Range", ["start", "end", "step"], ["steps"]),
+        helper.make_node("Unsqueeze", ["steps", "one"], ["column"]),
+        helper.make_node("Add", ["flat", "column"], ["y"]),
+    ]
+    weights = {"zero": np.int64([0]), "minus": np.int64([-1]), "one": np.int64([1])}
+    floats = {"start": np.float32(0), "step": np.float32(1)}
+    data = model(nodes, {"x": ["n", 3, 2]}, ["y"], **weights, **floats)
+    builder, network = parsed(data)
+    config = quick(builder)
+    profile(builder, config, x=((1, 3, 2), (4, 3, 2), (8, 3, 2)))
+    x = RNG.standard_normal((5, 3, 2)).astype(np.float32)
+    found = builder.build_engine(network, config).create_execution_context().execute(x)
+    np.testing.assert_allclose(found, reference(data, x), rtol=1e-6)
 
 
 def test_a_tensor_is_removed_when_nobody_reads_it() -> None:

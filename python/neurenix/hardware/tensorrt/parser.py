@@ -140,7 +140,7 @@ class OnnxParser(Scoped):
             proto, folder = _load(model, path)
             from neurenix.importers.onnx.graph import import_graph
 
-            graph = import_graph(proto, folder, {})
+            graph = import_graph(proto, folder, {}, keeps_names=True)
             adopt(self._network, graph.network, {tensor: name for name, tensor in graph.tensors.items()})
         except Error as error:
             self._fail(error, proto)

@@ -12,6 +12,7 @@ from neurenix._native import Network, Tensor
 from neurenix.errors import Error, FormatError, UnsupportedError
 from neurenix.importers.onnx import check, plugin, ports, rules, schema
 from neurenix.importers.onnx.convert import converted
+from neurenix.importers.onnx.inlining import inlined
 from neurenix.importers.onnx.node import Array, Node
 from neurenix.importers.onnx.values import (
     AppendedSequence,
@@ -72,11 +73,15 @@ def import_graph(
     seed: int | None = None,
     apart: Mapping[str, Array] | None = None,
     sizes_of_floats: bool = True,
+    keeps_names: bool = False,
 ) -> Graph:
-    """As `import_model`, with what the names of the model stand for."""
+    """As `import_model`, with what the names of the model stand for.
+
+    With `keeps_names` no two names of computed tensors stand for one: what a node hands on goes through Identity.
+    """
     with check.only_our_errors():
         weights = Weights(folder, follow_links, apart)
-        return _import(model, weights, input_shapes, names or {}, values or {}, seed, sizes_of_floats)
+        return _import(model, weights, input_shapes, names or {}, values or {}, seed, sizes_of_floats, keeps_names)
 
 
 def _import(
@@ -87,16 +92,18 @@ def _import(
     values: Mapping[str, Any],
     seed: int | None,
     sizes_of_floats: bool,
+    keeps_names: bool,
 ) -> Graph:
     check.versions(given)
     check.depth(given.graph)
     model = converted(given, weights)
     versions = check.versions(model)
-    proto = _inlined(model)
+    proto = inlined(model)
     check.names(model.graph)
     check.known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
     graph.was_converted, graph.seed, graph.sizes_of_floats = model is not given, seed, sizes_of_floats
+    graph.keeps_names = keeps_names
     graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
     ports.add_values(graph, proto.input, values)
     if model.ir_version >= IR_OF_DEFAULTS:
@@ -142,6 +149,8 @@ class Graph:
         self.seed: int | None = None
         #: Whether sizes may follow from floats that are weights.
         self.sizes_of_floats = True
+        #: Whether what a node hands on is a tensor of its own.
+        self.keeps_names = False
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
         self.determined: set[str] = set()
@@ -346,8 +355,8 @@ class Graph:
             self.constants[node.outputs[0]] = self.constant_of(node)
             self.determined.add(node.outputs[0])
             return
-        if rule is rules.IDENTITY:
-            source = node.proto.input[0]
+        source = next(iter(node.proto.input), "")
+        if rule is rules.IDENTITY and not self.hands_on(node, self.tensors.get(source)):
             self.aliases[node.outputs[0]] = self.aliases.get(source, source)
             return
         given = rule(node)
@@ -358,9 +367,26 @@ class Graph:
             output = outputs[index] if index < len(outputs) else None
             if output is None:
                 raise UnsupportedError(f"output {index} of {node.op} is not supported", tensor=name)
+            output = self.own(node, name, output)
             self.put(name, output)
             if isinstance(output, Tensor):
                 self.determine(node, name, output)
+
+    def hands_on(self, node: Node, output: Given | None) -> bool:
+        """Whether `keeps_names` asks for another tensor, as an output is a computed one that the node reads."""
+        if not self.keeps_names or not isinstance(output, Tensor):
+            return False
+        sources = (self.aliases.get(source, source) for source in node.proto.input)
+        return any(source not in self.constants and self.tensors.get(source) == output for source in sources)
+
+    def own(self, node: Node, name: str, output: Given) -> Given:
+        """An output; where the node hands it on, another tensor."""
+        if not isinstance(output, Tensor) or not self.hands_on(node, output):
+            return output
+        source = self.aliases.get(node.proto.input[0], node.proto.input[0])
+        if source in self.wholes:
+            self.wholes[name] = self.wholes[source]
+        return node.add("Identity", output)
 
     def determine(self, node: Node, name: str, tensor: Tensor) -> None:
         """Makes a constant of a small tensor that literals and fixed shapes determine, so that what needs one finds it.
@@ -452,48 +478,3 @@ def _check_count(proto: onnx.GraphProto, given: int) -> None:
             expected=str(given),
             got=", ".join(port.name for port in proto.input) or "none",
         )
-
-
-def _inlined(model: onnx.ModelProto) -> onnx.GraphProto:
-    """The graph with the calls of the model's own functions replaced by their bodies."""
-    import onnx
-    from onnx.inliner import inline_local_functions
-    from onnx.version_converter import ConvertError
-
-    if not model.functions:
-        return model.graph
-    check.functions(model)
-    light = onnx.ModelProto(ir_version=model.ir_version, functions=model.functions)
-    light.opset_import.extend(model.opset_import)
-    graph = model.graph
-    light.graph.name = graph.name
-    light.graph.node.extend(graph.node)
-    light.graph.input.extend(graph.input)
-    light.graph.output.extend(graph.output)
-    weights = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-    for tensor in weights:
-        # The inliner needs the name alone, so that it takes no name twice.
-        light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
-    _write_defaults(light)
-    try:
-        return inline_local_functions(light, convert_version=True).graph
-    except (ConvertError, RuntimeError, ValueError) as error:
-        raise UnsupportedError(
-            "ONNX's own library can't replace the functions of the model by their bodies: "
-            + " ".join(str(error).split()),
-            hint="export the model without functions",
-        ) from error
-
-
-def _write_defaults(model: onnx.ModelProto) -> None:
-    """Writes the default values of functions' attributes at the calls that leave them out: the inliner forgets them."""
-    defaults = {
-        (check.own_domain(f.domain), f.name, f.overload): f.attribute_proto
-        for f in model.functions
-        if f.attribute_proto
-    }
-    for graph in (model.graph, *model.functions):
-        for node in check.walk(graph):
-            given = {attr.name for attr in node.attribute}
-            key = (check.own_domain(node.domain), node.op_type, node.overload)
-            node.attribute.extend(attr for attr in defaults.get(key, ()) if attr.name not in given)
