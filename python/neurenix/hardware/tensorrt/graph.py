@@ -184,29 +184,43 @@ class Definition(Scoped):
         emit: Emit,
         outputs: int = 1,
         late: bool = False,
+        takes: int | None = None,
     ) -> ILayer:
-        """Adds a layer; bad arguments raise here, or (`late`) once properties can have been set."""
+        """Adds a layer; bad arguments raise here, or (`late`) once properties and inputs can have been set.
+
+        `takes`: how many inputs it reads at most, where that is not the number of those given.
+        """
         number = sum(layer._kind == kind for layer in self._layers)
         resolved = [None if t is None else self._resolve(t) for t in inputs]
-        layer = CLASSES.get(kind, ILayer)(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs)
-        self._sync(len(self._order))
-        added = 1
-        try:
+        most, made = len(inputs) if takes is None else takes, CLASSES.get(kind, ILayer)
+        layer = made(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs, most, late)
+        late = late or not self._complete()
+        if not late:
             self._add(layer)
-        except Error:
-            # Parts of it may be in the draft.
-            self._stale, added = True, 0
-            if not late:
-                raise
         self._layers.append(layer)
         self._order.append(layer)
-        self._ready += added
+        self._ready += not late
         return layer
+
+    def _complete(self) -> bool:
+        """Adds what is not added yet; whether all could be: one that is late may lack an input that is to come."""
+        try:
+            self._sync(len(self._order))
+        except Error:
+            if not self._order[self._ready]._late:
+                raise
+        return self._ready == len(self._order)
 
     def _add(self, layer: ILayer) -> None:
         inputs = [None if t is None else self._tensors[id(t)] for t in layer._inputs]
         scope = Scope(self._draft, layer.name, inputs, layer._weight_names)
-        for tensor, output in zip(layer._outputs, layer._made(scope), strict=True):
+        try:
+            made = layer._made(scope)
+        except Error:
+            # Parts of it may be in the draft.
+            self._stale = True
+            raise
+        for tensor, output in zip(layer._outputs, made, strict=True):
             self._tensors[id(tensor)] = output
 
     def _changed(self, layer: ILayer) -> None:

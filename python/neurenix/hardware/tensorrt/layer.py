@@ -128,8 +128,10 @@ class ITensor(Strict):
 
     def set_dynamic_range(self, min: float, max: float) -> bool:
         """Sets the range, of which the greater magnitude counts: scales are symmetric."""
-        if not (np.isfinite(min) and np.isfinite(max) and min <= max):
-            raise InvalidArgumentError("this is no range", tensor=self.name, got=f"{min} to {max}")
+        if not (np.isfinite(min) and np.isfinite(max) and min <= max) or min == max == 0:
+            raise InvalidArgumentError(
+                "this is no range", tensor=self.name, expected="two numbers in order, not both 0", got=f"{min} to {max}"
+            )
         self._network._ranges[self] = (float(min), float(max))
         return True
 
@@ -219,7 +221,12 @@ class ILayer:
         properties: dict[str, Any],
         emit: Emit,
         outputs: int = 1,
+        takes: int | None = None,
+        late: bool = False,
     ) -> None:
+        """`takes`: how many inputs it reads at most, those that may be left out among them; None: as its op does.
+        `late`: it may lack something until the network is built.
+        """
         tensors = [ITensor(network, self, i, f"{name}_output{i or ''}") for i in range(outputs)]
         self.__dict__.update(
             _network=network,
@@ -229,6 +236,8 @@ class ILayer:
             _kind=kind,
             _name=name,
             _outputs=tensors,
+            _takes=takes,
+            _late=late,
             _output_types={},
             _weight_names={},
             metadata="",
@@ -240,6 +249,8 @@ class ILayer:
     _properties: dict[str, Any]
     _emit: Emit
     _outputs: list[ITensor]
+    _takes: int | None
+    _late: bool
     _output_types: dict[int, np.dtype[Any]]
     _weight_names: dict[str, str]
     _name: str
@@ -297,7 +308,17 @@ class ILayer:
         return self._outputs[index] if 0 <= index < len(self._outputs) else None
 
     def set_input(self, index: int, tensor: Any) -> None:
-        """Replaces an input, or adds one that may be left out."""
+        """Replaces an input, or adds one that may be left out.
+
+        Raises `InvalidArgumentError` for a number that the layer has no input of, and where it would read itself.
+        """
+        if index < 0 or (self._takes is not None and index >= self._takes):
+            raise InvalidArgumentError(
+                f"{self._kind} has no input of this number",
+                layer=self.name,
+                expected="none" if not self._takes else f"0 to {self._takes - 1}",
+                got=str(index),
+            )
         self._inputs.extend([None] * (index + 1 - len(self._inputs)))
         before = self._inputs[index]
         self._inputs[index] = self._network._resolve(tensor)

@@ -8,12 +8,26 @@ from typing import Any
 import numpy as np
 
 from neurenix._native import Tensor
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt import layer_enums as e
-from neurenix.hardware.tensorrt.enums import as_dtype
+from neurenix.hardware.tensorrt.enums import DataType, as_dtype
 from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layer import ILayer, Scope
 from neurenix.hardware.tensorrt.layers.common import axes_of, member, one_axis, rank_of
+
+
+def _of_channels(scope: Scope, given: Tensor, channels: Any, groups: int) -> Tensor:
+    """A number for each channel, [channels], from one for each, or one for each group."""
+    flat = scope.add("Reshape", given, scope.constant([-1], np.int64))
+    if flat.shape[0] != groups or channels == groups:
+        return flat
+    if not isinstance(channels, int) or channels % groups:
+        raise ShapeError(
+            "channels do not divide into the groups", expected=f"a multiple of {groups}", got=f"{channels} channels"
+        )
+    column = scope.add("Reshape", flat, scope.constant([groups, 1], np.int64))
+    spread = scope.add("Expand", column, scope.constant([groups, channels // groups], np.int64))
+    return scope.add("Reshape", spread, scope.constant([-1], np.int64))
 
 
 class AlgebraLayers(Definition):
@@ -62,7 +76,7 @@ class AlgebraLayers(Definition):
     def add_topk(self, input: Any, op: e.TopKOperation, k: int, axes: int, indices_type: Any = np.int32) -> ILayer:
         """The k greatest or least elements along an axis, and (second output, of `indices_type`) where they were.
 
-        Properties: op, k, axes (one bit); `set_input(1, k)` takes k from a tensor.
+        Properties: op, k, axes (one bit), indices_type; `set_input(1, k)` takes k from a tensor.
         """
         member(op, e.TopKOperation, "the operation")
 
@@ -76,22 +90,29 @@ class AlgebraLayers(Definition):
             values, places = scope.add_all(
                 "TopK", [scope[0], count], axis=axis, largest=int(layer.op is e.TopKOperation.MAX)
             )
-            return [values, scope.add("Cast", places, to=as_dtype(indices_type))]
+            return [values, scope.add("Cast", places, to=as_dtype(layer.indices_type))]
 
-        return self._append("TopK", [input], {"op": op, "k": int(k), "axes": int(axes)}, emit, outputs=2)
+        properties = {"op": op, "k": int(k), "axes": int(axes), "indices_type": indices_type}
+        return self._append("TopK", [input], properties, emit, outputs=2, takes=2)
 
     def add_normalization(self, input: Any, scale: Any, bias: Any, axesMask: int) -> ILayer:
         """(x - mean) / sqrt(var + epsilon) * scale + bias over axes (bits), or over num_groups groups of channels.
 
-        Properties: axes, epsilon, num_groups (1: the axes count).
-        """
+        In groups scale and bias have one number for each group, [1, num_groups, 1, ...], or for each channel.
 
+        Properties: axes, epsilon, num_groups (1: the axes count), compute_precision (of no effect: sums are float32).
+        """
+        return self._normalization(input, scale, bias, axesMask)
+
+    def add_normalization_v2(self, input: Any, scale: Any, bias: Any, axesMask: int) -> ILayer:
+        """As `add_normalization`, with a scale and a bias for each channel in groups too, [1, channels, 1, ...]."""
+        return self._normalization(input, scale, bias, axesMask)
+
+    def _normalization(self, input: Any, scale: Any, bias: Any, axes: int) -> ILayer:
         def emit(layer: ILayer, scope: Scope) -> list[Tensor]:
             x, rank = scope[0], rank_of(scope[0])
             if layer.num_groups != 1:
-                channels = x.shape[1]
-                flat = scope.constant([channels], np.int64)
-                terms = [scope.add("Reshape", scope[i], flat) for i in (1, 2)]
+                terms = [_of_channels(scope, scope[i], x.shape[1], int(layer.num_groups)) for i in (1, 2)]
                 return [
                     scope.add(
                         "GroupNormalization", x, *terms, num_groups=layer.num_groups, epsilon=float(layer.epsilon)
@@ -104,8 +125,9 @@ class AlgebraLayers(Definition):
             y = scope.add("Mul", scope.add("Div", away, deviation), scope[1])
             return [scope.add("Add", y, scope[2])]
 
-        properties = {"axes": int(axesMask), "epsilon": 1e-5, "num_groups": 1}
-        return self._append("Normalization", [input, scale, bias], properties, emit)
+        properties = {"axes": int(axes), "epsilon": 1e-5, "num_groups": 1, "compute_precision": DataType.FLOAT}
+        # How many groups there are is said behind this.
+        return self._append("Normalization", [input, scale, bias], properties, emit, late=True)
 
     def add_lrn(self, input: Any, window: int, alpha: float, beta: float, k: float) -> ILayer:
         """Local response normalisation across channels. Properties: window_size, alpha, beta, k."""
@@ -166,4 +188,4 @@ class AlgebraLayers(Definition):
             return [scope.add("Attention", *(scope[i] for i in range(3)), scope.get(3), **blind)]
 
         properties = {"norm_op": norm_op, "causal": causal, "mask": None, "decomposable": False}
-        return self._append("Attention", [query, key, value], properties, emit)
+        return self._append("Attention", [query, key, value], properties, emit, takes=4)

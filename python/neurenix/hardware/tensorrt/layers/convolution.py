@@ -10,7 +10,7 @@ import numpy as np
 
 from neurenix import random
 from neurenix._native import Tensor
-from neurenix.errors import ShapeError
+from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt import layer_enums as e
 from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layer import ILayer, Scope
@@ -19,8 +19,10 @@ from neurenix.hardware.tensorrt.weights import weights as weights_of
 from neurenix.log import LOG
 
 
-def _window(layer: ILayer, rank: int) -> dict[str, Any]:
-    """Strides and padding of a convolution or pooling."""
+def _window(layer: ILayer, rank: int, rounds_up: bool = False) -> dict[str, Any]:
+    """Strides and padding of a convolution or pooling; `rounds_up`: a last window that begins inside is a result, its
+    rest being padded.
+    """
     attrs: dict[str, Any] = {"strides": spread(layer.stride_nd, rank)}
     mode = layer.padding_mode
     member(mode, e.PaddingMode, "padding_mode")
@@ -28,13 +30,15 @@ def _window(layer: ILayer, rank: int) -> dict[str, Any]:
         return attrs | {"auto_pad": mode.op}
     before = layer.padding_nd if layer.pre_padding is None else layer.pre_padding
     after = layer.padding_nd if layer.post_padding is None else layer.post_padding
-    return attrs | {"pads": spread(before, rank) + spread(after, rank)}
+    ends = spread(after, rank)
+    if rounds_up and mode is e.PaddingMode.EXPLICIT_ROUND_UP:
+        ends = [end + stride - 1 for end, stride in zip(ends, attrs["strides"], strict=True)]
+    return attrs | {"pads": spread(before, rank) + ends}
 
 
-def _groups(kernel: Any, dense: int) -> int:
+def _groups(kernel: np.ndarray[Any, Any], dense: int) -> int:
     """How many groups a kernel of so many elements is for; scripts say so only after the layer is there."""
-    size = weights_of(kernel, None, np.dtype(np.float32), "kernel")
-    return dense // size.size if size is not None and dense % size.size == 0 else 1
+    return dense // kernel.size if dense % kernel.size == 0 else 1
 
 
 def _random(name: str, shape: Sequence[int], fan_in: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -69,10 +73,22 @@ def _convolution(
         "num_groups": 1,
         **_WINDOW,
     }
-    channels = x._native().shape[1]
-    if kernel is not None and isinstance(channels, int):
-        properties["num_groups"] = _groups(kernel, channels * int(maps) * math.prod(properties["kernel_size_nd"]))
+    channels, given = x._native().shape[1], weights_of(kernel, None, np.dtype(np.float32), "kernel")
+    if given is not None and isinstance(channels, int):
+        properties["num_groups"] = _groups(given, channels * int(maps) * math.prod(properties["kernel_size_nd"]))
     filled: dict[Any, Any] = {}
+
+    def kernel_of(layer: ILayer, scope: Scope, shape: tuple[int, ...], fan_in: int) -> Tensor:
+        tensor, dtype = scope.get(1), scope[0].dtype
+        found = weights_of(layer.kernel, shape, dtype, "kernel")
+        if tensor is not None:
+            _only_once(found, tensor, "kernel")
+            return _of_shape(tensor, shape, "kernel")
+        if found is None:
+            if shape not in filled:
+                filled[shape] = _random(layer.name, shape, fan_in, dtype)
+            found = filled[shape]
+        return scope.constant(found, what="weight")
 
     def emit(layer: ILayer, scope: Scope) -> list[Tensor]:
         channels, dtype, groups = scope[0].shape[1], scope[0].dtype, int(layer.num_groups)
@@ -84,13 +100,13 @@ def _convolution(
         transposed = kind == "Deconvolution"
         outer, inner = (channels, layer.num_output_maps) if transposed else (layer.num_output_maps, channels)
         shape = (outer, inner // groups, *sizes)
-        fan_in = channels // groups * math.prod(sizes)
-        if layer.kernel is None and shape not in filled:
-            filled[shape] = _random(layer.name, shape, fan_in, dtype)
-        kernel = filled.get(shape) if layer.kernel is None else weights_of(layer.kernel, shape, dtype, "kernel")
-        offset = weights_of(layer.bias, (layer.num_output_maps,), dtype, "bias")
-        tensors = [scope.constant(kernel, what="weight")]
-        tensors += [] if offset is None else [scope.constant(offset, what="bias")]
+        tensors = [kernel_of(layer, scope, shape, channels // groups * math.prod(sizes))]
+        offset, added = weights_of(layer.bias, (layer.num_output_maps,), dtype, "bias"), scope.get(2)
+        if added is not None:
+            _only_once(offset, added, "bias")
+            tensors.append(_of_shape(added, (layer.num_output_maps,), "bias"))
+        elif offset is not None:
+            tensors.append(scope.constant(offset, what="bias"))
         return [
             scope.add(
                 "ConvTranspose" if transposed else "Conv",
@@ -98,11 +114,33 @@ def _convolution(
                 *tensors,
                 group=groups,
                 dilations=spread(layer.dilation_nd, rank),
-                **_window(layer, rank),
+                **_window(layer, rank, rounds_up=not transposed),
             )
         ]
 
-    return network._append(kind, [x], properties, emit)
+    # Without a kernel, one may come as an input: until then there is nothing to say of the layer.
+    return network._append(kind, [x], properties, emit, takes=3, late=given is None)
+
+
+def _only_once(weights: np.ndarray[Any, Any] | None, tensor: Tensor, what: str) -> None:
+    if weights is not None:
+        raise InvalidArgumentError(
+            f"the {what} is there twice: as weights and as an input",
+            tensor=tensor.name,
+            expected="weights without elements (trt.Weights()) where set_input brings them",
+            got=f"{weights.size} weights",
+        )
+
+
+def _of_shape(tensor: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
+    if tuple(tensor.shape) != shape:
+        raise ShapeError(
+            f"the {what} has another shape than the layer needs",
+            tensor=tensor.name,
+            expected=str(list(shape)),
+            got=str(list(tensor.shape)),
+        )
+    return tensor
 
 
 class ConvolutionLayers(Definition):
@@ -116,7 +154,8 @@ class ConvolutionLayers(Definition):
         kernel: Any = None,
         bias: Any = None,
     ) -> ILayer:
-        """Convolution.
+        """Convolution; `set_input(1, kernel)` and `(2, bias)` take these from tensors, [maps, channels / groups,
+        sizes...] and [maps].
 
         Properties: stride_nd, padding_nd, pre_padding, post_padding, padding_mode, dilation_nd, num_groups.
         """
@@ -130,7 +169,9 @@ class ConvolutionLayers(Definition):
         kernel: Any = None,
         bias: Any = None,
     ) -> ILayer:
-        """Transposed convolution, with the properties of a convolution."""
+        """Transposed convolution, with the properties of a convolution; a kernel from a tensor is [channels, maps /
+        groups, sizes...].
+        """
         return _convolution(self, "Deconvolution", input, num_output_maps, kernel_shape, kernel, bias)
 
     def add_pooling_nd(self, input: Any, type: e.PoolingType, window_size: Ints) -> ILayer:

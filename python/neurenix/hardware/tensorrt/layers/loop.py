@@ -92,7 +92,7 @@ class ILoop(Block):
                 tensor=source.name,
                 hint="add a recurrence whose next value is the tensor",
             )
-        layer = self._network._append("LoopOutput", [source], {"kind": kind, "axis": int(axis)}, _output)
+        layer = self._network._append("LoopOutput", [source], {"kind": kind, "axis": int(axis)}, _output, takes=2)
         self._outputs.append(self._own(layer))
         return self._outputs[-1]
 

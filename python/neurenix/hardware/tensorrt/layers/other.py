@@ -20,25 +20,38 @@ def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
     if layer.operation is not e.FillOperation.LINSPACE:
         raise UnsupportedError("random numbers are not supported", got=str(layer.operation))
     dtype = as_dtype(layer.to_type)
-    count = scope.integers(0, None)
-    given = [scope.get(i) for i in (1, 2)]
-    if count is None and any(tensor is not None for tensor in given):
+    extents = scope.integers(0, None)
+    if extents is not None:
+        return [_ramp_of_extents(layer, scope, extents, dtype)]
+    shape = tuple(int(d) for d in layer.shape)
+    if not shape:
+        raise InvalidArgumentError("a Fill has a shape", expected="extents, or set_input(0, shape)", got="()")
+    if any(scope.get(i) is not None for i in (1, 2)):
         return [_ramp(layer, scope, dtype)]
-    if count is None:
-        shape = tuple(int(d) for d in layer.shape)
-        steps = np.broadcast_to(np.asarray(layer.beta, np.float64), (len(shape),))
-        values = np.asarray(layer.alpha) + steps @ np.indices(shape).reshape(len(shape), -1)
-        return [scope.constant(values.reshape(shape).astype(dtype))]
-    if count.shape != (1,):
-        raise UnsupportedError("a Fill whose shape is a tensor has one dimension", got=str(list(count.shape)))
-    stop = scope.add("Reshape", count, scope.constant([], np.int64))
-    places = scope.add("Range", scope.constant(0, np.int64), stop, scope.constant(1, np.int64))
-    places = scope.add("Cast", places, to=dtype)
-    start, step = (
-        scope.constant(value, dtype) if tensor is None else scope.add("Cast", tensor, to=dtype)
-        for tensor, value in zip(given, (layer.alpha, layer.beta), strict=True)
-    )
-    return [scope.add("Add", scope.add("Mul", places, step), start)]
+    steps = np.broadcast_to(np.asarray(layer.beta, np.float64), (len(shape),))
+    values = np.asarray(layer.alpha) + steps @ np.indices(shape).reshape(len(shape), -1)
+    return [scope.constant(values.reshape(shape).astype(dtype))]
+
+
+def _ramp_of_extents(layer: ILayer, scope: Scope, extents: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """start + step * index summed over the axes, where a tensor tells the extents."""
+    (rank,) = extents.shape
+    if not isinstance(rank, int):
+        raise ShapeError("the shape of a Fill has a known number of extents", tensor=extents.name, got=str(rank))
+    start, steps = scope.get(1), scope.get(2)
+    total = scope.constant(layer.alpha, dtype) if start is None else scope.add("Cast", start, to=dtype)
+    if steps is None:
+        steps = scope.constant(np.broadcast_to(np.asarray(layer.beta), (rank,)).astype(dtype))
+    else:
+        steps = scope.add("Reshape", scope.add("Cast", steps, to=dtype), scope.constant([rank], np.int64))
+    zero, one = scope.constant(0, np.int64), scope.constant(1, np.int64)
+    for axis in range(rank):
+        number = scope.constant(axis, np.int64)
+        places = scope.add("Range", zero, scope.add("Gather", extents, number, axis=0), one)
+        moved = scope.add("Mul", scope.add("Cast", places, to=dtype), scope.add("Gather", steps, number, axis=0))
+        along = scope.constant([-1 if a == axis else 1 for a in range(rank)], np.int64)
+        total = scope.add("Add", total, scope.add("Reshape", moved, along))
+    return total
 
 
 def _ramp(layer: ILayer, scope: Scope, dtype: np.dtype[Any]) -> Tensor:
@@ -72,7 +85,8 @@ class OtherLayers(Definition):
         """
         member(op, e.FillOperation, "the operation")
         properties = {"shape": tuple(shape), "operation": op, "alpha": 0.0, "beta": 1.0, "to_type": output_type}
-        return self._append("Fill", [], properties, _fill)
+        # The shape of one that has none comes as an input.
+        return self._append("Fill", [], properties, _fill, takes=3, late=not len(shape))
 
     def add_assertion(self, condition: Any, message: str) -> ILayer:
         """Checks a condition that shapes and constants determine: raises `InvalidArgumentError` where it does not hold.

@@ -28,9 +28,9 @@ class PointwiseLayers(Definition):
                 bounds = (-1.0 if alpha is None else alpha, 1.0 if beta is None else beta)
                 low, high = (scope.constant(bound, x.dtype) for bound in bounds)
                 return [scope.add("Clip", x, low, high)]
-            if kind is e.ActivationType.SCALED_TANH:
+            if kind in (e.ActivationType.SCALED_TANH, e.ActivationType.SOFTPLUS):
                 inner = x if beta is None else scope.add("Mul", x, scope.constant(beta, x.dtype))
-                outer = scope.add("Tanh", inner)
+                outer = scope.add("Softplus" if kind is e.ActivationType.SOFTPLUS else "Tanh", inner)
                 return [outer if alpha is None else scope.add("Mul", outer, scope.constant(alpha, x.dtype))]
             if kind is e.ActivationType.GELU_TANH:
                 return [scope.add("Gelu", x, approximate="tanh")]
@@ -102,7 +102,8 @@ class PointwiseLayers(Definition):
             return [scope.add("Identity", y) if y is scope[0] else y]
 
         properties = {"mode": mode, "shift": shift, "scale": scale, "power": power, "channel_axis": channel_axis}
-        return self._append("Scale", [input], properties, emit)
+        # Which axis is the channels' may be said behind this.
+        return self._append("Scale", [input], properties, emit, late=True)
 
     def add_parametric_relu(self, input: Any, slopes: Any) -> ILayer:
         """x above 0, slopes * x below."""

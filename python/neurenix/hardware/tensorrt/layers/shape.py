@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neurenix._native import Tensor
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt import layer_enums as e
 from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layer import ILayer, Scope
@@ -28,24 +28,57 @@ def _slice(layer: ILayer, scope: Scope) -> list[Tensor]:
     x, first = scope[0], layer.start
     if layer.mode is not e.SampleMode.STRICT_BOUNDS:
         x, first = _padded(layer, scope)
-    start = scope.integers(1, first)
-    size, step = scope.integers(2, layer.shape), scope.integers(3, layer.stride)
-    if start is None or size is None or step is None:
-        raise InvalidArgumentError("a slice has a start, a shape and a stride")
+    start, size, step = (
+        _one_each(scope, i, given, layer) for i, given in ((1, first), (2, layer.shape), (3, layer.stride))
+    )
     if any(scope.get(i) is not None for i in (1, 2, 3)):
         ends = scope.add("Add", start, scope.add("Mul", size, step))
     else:
+        if layer.mode is e.SampleMode.STRICT_BOUNDS:
+            _require_inside(layer, scope[0])
         triples = zip(first, layer.shape, layer.stride, strict=True)
         # With a negative step an end below 0 means: down to the first element.
         ends = scope.constant([(b + n * s if s > 0 or b + n * s >= 0 else -(2**62)) for b, n, s in triples], np.int64)
-    axes = scope.constant(list(range(rank_of(x))), np.int64)
+    axes = scope.constant(list(range(rank_of(x))) if layer.axes is None else list(layer.axes), np.int64)
     return [scope.add("Slice", x, start, ends, axes, step)]
+
+
+def _one_each(scope: Scope, index: int, given: Sequence[int], layer: ILayer) -> Tensor:
+    """The start, shape or stride of a slice: from an input, or of the layer, one number for each axis."""
+    count = rank_of(scope[0]) if layer.axes is None else len(layer.axes)
+    if scope.get(index) is None and len(given) != count:
+        what = ("start", "shape", "stride")[index - 1]
+        raise InvalidArgumentError(
+            f"the {what} of a slice has one number for each axis",
+            expected=f"{count}, or an input {index}",
+            got=str(given),
+        )
+    found = scope.integers(index, given)
+    assert found is not None
+    return found
+
+
+def _require_inside(layer: ILayer, x: Tensor) -> None:
+    """Raises `ShapeError` for a slice that would read what the input does not have."""
+    axes = range(rank_of(x)) if layer.axes is None else layer.axes
+    for axis, first, count, step in zip(axes, layer.start, layer.shape, layer.stride, strict=True):
+        extent, last = x.shape[axis], first + (count - 1) * step
+        if count > 0 and (min(first, last) < 0 or (isinstance(extent, int) and max(first, last) >= extent)):
+            raise ShapeError(
+                f"a slice reads beyond its input along axis {axis}",
+                tensor=x.name,
+                expected=f"places 0 to {extent - 1}" if isinstance(extent, int) else "places from 0 on",
+                got=f"places {first} to {last} (start {first}, {count} by steps of {step})",
+                hint="set layer.mode to SampleMode.CLAMP, FILL or REFLECT for what stands outside",
+            )
 
 
 def _padded(layer: ILayer, scope: Scope) -> tuple[Tensor, list[int]]:
     """The input with as much around it as a slice reads beyond its ends, and where the slice starts in that."""
-    if any(scope.get(i) is not None for i in (1, 2, 3)):
-        raise UnsupportedError("a slice beyond the ends of its input has a constant start, shape and stride")
+    if any(scope.get(i) is not None for i in (1, 2, 3)) or layer.axes is not None:
+        raise UnsupportedError(
+            "a slice beyond the ends of its input has a constant start, shape and stride for all axes"
+        )
     before, after = [], []
     for axis, (dim, first, count, step) in enumerate(
         zip(scope[0].shape, layer.start, layer.shape, layer.stride, strict=True)
@@ -92,7 +125,7 @@ class ShapeLayers(Definition):
             "second_transpose": None,
             "zero_is_placeholder": True,
         }
-        return self._append("Shuffle", [input], properties, emit)
+        return self._append("Shuffle", [input], properties, emit, takes=2)
 
     def add_constant(self, shape: Sequence[int], weights: Any) -> ILayer:
         """A constant. Properties: shape, weights."""
@@ -116,13 +149,15 @@ class ShapeLayers(Definition):
             inputs,
             {"axis": axis},
             lambda layer, scope: [scope.add("Concat", *scope.inputs, axis=int(layer.axis))],
+            # The axis that is meant is said behind this.
+            late=True,
         )
 
     def add_resize(self, input: Any) -> ILayer:
         """Resampling; `set_input(1, shape)` takes the extents from a tensor.
 
         Properties: shape or scales, resize_mode, coordinate_transformation, nearest_rounding, cubic_coeff,
-        exclude_outside.
+        exclude_outside, selector_for_single_pixel.
         """
 
         def emit(layer: ILayer, scope: Scope) -> list[Tensor]:
@@ -135,6 +170,10 @@ class ShapeLayers(Definition):
                 scales = scope.constant(list(layer.scales), np.float32)
             else:
                 return [scope.add("Identity", scope[0])]
+            places = layer.coordinate_transformation.op
+            if places == "half_pixel" and layer.selector_for_single_pixel is e.ResizeSelector.UPPER:
+                # The same, but that the only pixel along an axis is the first one.
+                places = "pytorch_half_pixel"
             return [
                 scope.add(
                     "Resize",
@@ -143,7 +182,7 @@ class ShapeLayers(Definition):
                     scales,
                     sizes,
                     mode=layer.resize_mode.op,
-                    coordinate_transformation_mode=layer.coordinate_transformation.op,
+                    coordinate_transformation_mode=places,
                     nearest_mode=layer.nearest_rounding.op,
                     cubic_coeff_a=float(layer.cubic_coeff),
                     exclude_outside=int(layer.exclude_outside),
@@ -160,21 +199,24 @@ class ShapeLayers(Definition):
             "exclude_outside": False,
             "selector_for_single_pixel": e.ResizeSelector.FORMULA,
         }
-        return self._append("Resize", [input], properties, emit)
+        return self._append("Resize", [input], properties, emit, takes=2)
 
     def add_slice(self, input: Any, start: Sequence[int], shape: Sequence[int], stride: Sequence[int]) -> ILayer:
         """Elements from `start`, as many as `shape` says, by steps; `set_input(1, start)`, `(2, shape)`, `(3, stride)`
         take them from tensors, `(4, value)` what FILL puts outside.
 
-        Properties: start, shape, stride, mode (what stands outside of the input; STRICT_BOUNDS: nothing may).
+        Properties: start, shape, stride, axes (None: all), mode (what stands outside of the input; STRICT_BOUNDS:
+        nothing may, and what is known to be read there is refused with `ShapeError`).
         """
         properties = {
             "start": tuple(start),
             "shape": tuple(shape),
             "stride": tuple(stride),
+            "axes": None,
             "mode": e.SampleMode.STRICT_BOUNDS,
         }
-        return self._append("Slice", [input], properties, _slice)
+        # What is left empty comes as inputs, and what may stand outside is said behind this.
+        return self._append("Slice", [input], properties, _slice, takes=5, late=True)
 
     def add_shape(self, input: Any) -> ILayer:
         """The extents of the dimensions, as int64."""
