@@ -122,23 +122,27 @@ def endings(name: str, shape: tuple[int, ...], out: int, kernel: int, **attrs: A
     return made
 
 
-def large_depthwise() -> list[Chain]:
-    """Depthwise convolutions that are large enough for a thread of a GPU to compute two rows, of odd extents."""
+def depthwise(size: str, shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> list[Chain]:
+    """Depthwise convolutions of odd extents, by the sizes of their kernels."""
 
-    def make(b: Builder, kernel: int) -> list[nx.Tensor]:
-        return [b.op("Add", b.op("Silu", b.conv(b.inputs[0], 96, kernel, group=96)), b.inputs[1])]
+    def make(b: Builder, channels: int, kernel: int) -> list[nx.Tensor]:
+        return [b.op("Add", b.op("Silu", b.conv(b.inputs[0], channels, kernel, group=channels)), b.inputs[1])]
 
     made = []
-    for kernel, shape in (
-        (3, (3, 96, 63, 117)),
-        (3, (1, 96, 87, 83)),
-        (5, (3, 96, 63, 75)),
-        (5, (1, 96, 77, 79)),
-        (7, (1, 96, 77, 79)),
-    ):
-        name = f"depthwise{kernel}x{kernel}_of_{shape[0]}_large"
-        made.append(Chain(name, (shape, shape), functools.partial(make, kernel=kernel)))
+    for kernel, shape in shapes:
+        name = f"depthwise{kernel}x{kernel}_of_{shape[0]}_{size}"
+        made.append(Chain(name, (shape, shape), functools.partial(make, channels=shape[1], kernel=kernel)))
     return made
+
+
+#: Large enough for a thread of a GPU to compute two rows.
+LARGE_DEPTHWISE = (
+    (3, (3, 96, 63, 117)),
+    (3, (1, 96, 87, 83)),
+    (5, (3, 96, 63, 75)),
+    (5, (1, 96, 77, 79)),
+    (7, (1, 96, 77, 79)),
+)
 
 
 def large_convolutions() -> list[Chain]:
@@ -353,7 +357,7 @@ CHAINS: list[Chain] = [
     *endings("conv3x3", (2, 32, 9, 7), 64, 3),
     *endings("conv3x3_odd", (2, 19, 9, 7), 21, 3),
     *endings("depthwise", (2, 32, 9, 7), 32, 7, group=32),
-    *large_depthwise(),
+    *depthwise("small", ((3, (3, 96, 13, 17)), (5, (1, 96, 17, 19)), (7, (1, 48, 17, 19)))),
     *endings("grouped", (2, 32, 9, 7), 64, 3, group=4),
     *endings("conv3d", (1, 16, 5, 6, 7), 32, 3),
     *matrices("matmul", (2, 33, 64), 48),
@@ -383,4 +387,4 @@ CHAINS: list[Chain] = [
 ]
 
 #: For GPUs alone: the reference takes long for them.
-LARGE: list[Chain] = large_convolutions()
+LARGE: list[Chain] = [*depthwise("large", LARGE_DEPTHWISE), *large_convolutions()]
