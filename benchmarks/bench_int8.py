@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantizer wrote: Neurenix, OpenVINO and ONNX Runtime on the same file and threads.
+"""Models that ONNX Runtime's quantizer wrote: Neurenix, OpenVINO and ONNX Runtime on the same file, on a processor.
 
     python -m benchmarks.bench_int8 --models resnet50 mobilenetv3 --forms qdq qoperator
 
@@ -92,13 +92,13 @@ def plain(path: Path, given: Arrays) -> np.ndarray:
 
 def one(name: str, form: str, batch: int, threads: int, rounds: int) -> dict[str, Any]:
     """All peers on one file."""
-    from neurenix.hardware.tensorrt import TensorRTBackend
+    from neurenix.hardware import get_backend
 
     with tempfile.TemporaryDirectory() as folder:
         given, path = floating(name, batch, Path(folder))
         path = quantized(path, form, given)
         shapes = {key: x.shape for key, x in given.items()}
-        ours = TensorRTBackend().optimize_model(path, shapes, threads=threads)
+        ours = get_backend("cpu").optimize_model(path, shapes, threads=threads)
         want, got = plain(path, given), np.asarray(next(iter(ours(given).values())))
         runs = {
             "neurenix": lambda: ours(given),

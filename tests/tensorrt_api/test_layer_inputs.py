@@ -273,3 +273,27 @@ def test_the_axis_of_a_scale_is_set_later() -> None:
         return layer
 
     close(run(make, X)[0], X * np.arange(8))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dim", [0, 4])
+@pytest.mark.parametrize("by_place", [False, True])
+def test_rotary_embeddings(interleaved: bool, dim: int, by_place: bool) -> None:
+    """Against pairs as complex numbers."""
+    size = dim or 8
+    angles = RNG.uniform(-3, 3, (9, size // 2) if by_place else (2, 6, size // 2)).astype(np.float32)
+    places = RNG.integers(0, 9, (2, 6)).astype(np.int64)
+
+    def make(n: Any, x: Any) -> Any:
+        caches = [constant(n, function(angles)).get_output(0) for function in (np.cos, np.sin)]
+        layer = n.add_rotary_embedding(x, *caches, interleaved, dim)
+        if by_place:
+            layer.set_input(3, n.add_constant(places.shape, places).get_output(0))
+        return layer
+
+    head = X[..., :size].astype(np.float64)
+    pairs = head.reshape(2, 4, 6, -1, 2) if interleaved else np.stack(np.split(head, 2, -1), -1)
+    turned = (pairs[..., 0] + 1j * pairs[..., 1]) * np.exp(1j * (angles[places] if by_place else angles)[:, None])
+    both = np.stack([turned.real, turned.imag], -1)
+    wanted = both.reshape(head.shape) if interleaved else np.concatenate([both[..., 0], both[..., 1]], -1)
+    close(run(make, X)[0], np.concatenate([wanted, X[..., size:]], -1))

@@ -186,6 +186,10 @@ class ICumulativeLayer(ILayer):
     """Cumulative operation."""
 
 
+class IRotaryEmbeddingLayer(ILayer):
+    """Rotary position embedding."""
+
+
 class IPluginV2Layer(ILayer):
     """Plugin, IPluginV2."""
 
@@ -257,6 +261,7 @@ CLASSES: dict[str, type[ILayer]] = {
     "Unsqueeze": IUnsqueezeLayer,
     "Cumulative": ICumulativeLayer,
     "Attention": IAttention,
+    "RotaryEmbedding": IRotaryEmbeddingLayer,
     "TripLimit": ITripLimitLayer,
     "Recurrence": IRecurrenceLayer,
     "Iterator": IIteratorLayer,

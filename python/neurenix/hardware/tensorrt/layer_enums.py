@@ -280,3 +280,7 @@ class LayerType(Word):
     DYNAMIC_QUANTIZE = 50, "DynamicQuantize"
     ATTENTION_INPUT = 51, "Attention"
     ATTENTION_OUTPUT = 52, "AttentionOutput"
+    ROTARY_EMBEDDING = 53, "RotaryEmbedding"
+    KVCACHE_UPDATE = 54, "KVCacheUpdate"
+    MOE = 55, "MoE"
+    DIST_COLLECTIVE = 56, "DistCollective"

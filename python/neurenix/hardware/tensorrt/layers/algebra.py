@@ -30,6 +30,42 @@ def _of_channels(scope: Scope, given: Tensor, channels: Any, groups: int) -> Ten
     return scope.add("Reshape", spread, scope.constant([-1], np.int64))
 
 
+def _turned(layer: ILayer, scope: Scope) -> list[Tensor]:
+    """Pairs of numbers turned by the angles of their places: the rotary embedding of ONNX's RotaryEmbedding."""
+    x, rank = scope[0], rank_of(scope[0])
+    size, dim = x.shape[-1], int(layer.rotary_embedding_dim)
+    if rank != 4 or not isinstance(size, int):
+        raise ShapeError(
+            "a rotary embedding reads [batch, heads, length, size]", expected="4 dimensions, the last one known",
+            got=str(list(x.shape)),
+        )  # fmt: skip
+    dim = dim or size
+    if dim % 2 or not 0 < dim <= size:
+        raise InvalidArgumentError(
+            "rotary_embedding_dim is no even number within a head", expected=f"0, or 2 to {size}", got=str(dim)
+        )
+
+    def part(start: int, stop: int, step: int = 1) -> Tensor:
+        return scope.add("Slice", x, *(scope.constant([v], np.int64) for v in (start, stop, 3, step)))
+
+    caches = [scope[index] for index in (1, 2)]
+    if scope.get(3) is not None:
+        caches = [scope.add("Gather", cache, scope[3], axis=0) for cache in caches]
+    cos, sin = (scope.add("Unsqueeze", cache, axes=[1]) for cache in caches)
+    halves = [(0, dim, 2), (1, dim, 2)] if layer.interleaved else [(0, dim // 2), (dim // 2, dim)]
+    first, second = (part(*half) for half in halves)
+    turned = [
+        scope.add("Sub", scope.add("Mul", first, cos), scope.add("Mul", second, sin)),
+        scope.add("Add", scope.add("Mul", first, sin), scope.add("Mul", second, cos)),
+    ]
+    if layer.interleaved:
+        pairs = scope.add("Concat", *(scope.add("Unsqueeze", one, axes=[4]) for one in turned), axis=4)
+        turned = [scope.add("Reshape", pairs, scope.constant([0, 0, 0, dim], np.int64))]
+    rest = [part(dim, size)] if dim < size else []
+    parts = [*turned, *rest]
+    return [parts[0] if len(parts) == 1 else scope.add("Concat", *parts, axis=3)]
+
+
 class AlgebraLayers(Definition):
     """Products, reductions, softmax and normalisation."""
 
@@ -168,6 +204,18 @@ class AlgebraLayers(Definition):
 
         properties = {"op": op, "exclusive": exclusive, "reverse": reverse}
         return self._append("Cumulative", [input, axis], properties, emit)
+
+    def add_rotary_embedding(
+        self, input: Any, cos_cache: Any, sin_cache: Any, interleaved: bool, rotary_embedding_dim: int
+    ) -> ILayer:
+        """Rotary position embedding of [batch, heads, length, size].
+
+        The caches are [batch, length, dim / 2]; with `set_input(3, position_ids)`, [batch, length], they are tables
+        [positions, dim / 2]. Properties: interleaved (pairs are neighbours), rotary_embedding_dim (0: all of a head).
+        """
+        properties = {"interleaved": bool(interleaved), "rotary_embedding_dim": int(rotary_embedding_dim)}
+        given = [input, cos_cache, sin_cache]
+        return self._append("RotaryEmbedding", given, properties, _turned, late=True, takes=4)
 
     def add_attention(
         self, query: Any, key: Any, value: Any, norm_op: e.AttentionNormalizationOp, causal: bool

@@ -13,7 +13,7 @@ from neurenix.hardware.tensorrt import layer_enums as e
 from neurenix.hardware.tensorrt.enums import as_dtype
 from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
-from neurenix.hardware.tensorrt.layers.common import member
+from neurenix.hardware.tensorrt.layers.common import Ints, member
 
 
 def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
@@ -114,6 +114,30 @@ class OtherLayers(Definition):
     ) -> NoReturn:
         """Refused with `UnsupportedError`."""
         raise UnsupportedError("scales that follow the data are not supported", hint="use add_quantize with scales")
+
+    def add_dynamic_quantize_v2(self, input: Any, block_shape: Ints, output_type: Any, scale_type: Any) -> NoReturn:
+        """Refused with `UnsupportedError`."""
+        raise UnsupportedError("scales that follow the data are not supported", hint="use add_quantize with scales")
+
+    def add_kv_cache_update(self, cache: Any, update: Any, write_indices: Any, cache_mode: Any) -> NoReturn:
+        """Refused with `UnsupportedError`: an output may not lie where an input does."""
+        raise UnsupportedError(
+            "a cache is not written in place",
+            hint="give the cache as an input, join the update by add_concatenation or add_scatter, and mark the result",
+        )
+
+    def add_moe(
+        self, hidden_states: Any, selected_experts_for_tokens: Any, scores_for_selected_experts: Any
+    ) -> NoReturn:
+        """Refused with `UnsupportedError`."""
+        raise UnsupportedError(
+            "there is no layer for a mixture of experts",
+            hint="write the experts out with add_matrix_multiply and add_gather",
+        )
+
+    def add_dist_collective(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused with `UnsupportedError`."""
+        raise UnsupportedError("an engine runs on one GPU: there are no collective operations", hint="leave them out")
 
     def mark_debug(self, tensor: ITensor) -> NoReturn:
         """Refused with `UnsupportedError`: mark the tensor as an output."""
