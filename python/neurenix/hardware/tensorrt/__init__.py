@@ -7,6 +7,7 @@ import neurenix.hardware.tensorrt as trt
 
 from typing import Any
 
+from neurenix.hardware.tensorrt.absent import ABSENT
 from neurenix.hardware.tensorrt.backend import (
     TensorRTBackend,
     is_tensorrt_available,
@@ -29,6 +30,7 @@ from neurenix.hardware.tensorrt.build_enums import (
     ProfilingVerbosity,
     QuantizationFlag,
     RuntimePlatform,
+    SeekPosition,
     SerializationFlag,
     TacticSource,
     TensorIOMode,
@@ -102,6 +104,7 @@ from neurenix.hardware.tensorrt.interfaces import (
     IProgressMonitor,
     IStreamReader,
     IStreamReaderV2,
+    IStreamWriter,
     Profiler,
 )
 from neurenix.hardware.tensorrt.layer import (
@@ -197,10 +200,12 @@ from neurenix.hardware.tensorrt.logger import (
 from neurenix.hardware.tensorrt.memory import (
     IHostMemory,
 )
+from neurenix.hardware.tensorrt.model_reader import (
+    ParserError,
+)
 from neurenix.hardware.tensorrt.parser import (
     OnnxParser,
     OnnxParserRefitter,
-    ParserError,
     get_nv_onnx_parser_version,
 )
 from neurenix.hardware.tensorrt.plugins import (
@@ -214,6 +219,7 @@ from neurenix.hardware.tensorrt.plugins import (
     IPluginCreator,
     IPluginCreatorV3One,
     IPluginRegistry,
+    IPluginResource,
     IPluginV2,
     IPluginV2DynamicExt,
     IPluginV3,
@@ -230,6 +236,7 @@ from neurenix.hardware.tensorrt.plugins import (
     TensorFormat,
     TensorRTPhase,
     deregister_plugin,
+    get_builder_plugin_registry,
     get_plugin_registry,
     init_libnvinfer_plugins,
     load_plugin_library,
@@ -251,6 +258,11 @@ from neurenix.hardware.tensorrt.stand_in import (
 from neurenix.hardware.tensorrt.timing_cache import (
     ITimingCache,
 )
+from neurenix.hardware.tensorrt.versioned import (
+    APILanguage,
+    InterfaceInfo,
+    IVersionedInterface,
+)
 from neurenix.hardware.tensorrt.weights import (
     Weights,
 )
@@ -268,21 +280,15 @@ __version__ = "10.16.0"
 BuilderConfig = IBuilderConfig
 CalibrationAlgo = CalibrationAlgoType
 
-#: Names of NVIDIA's package that are not there, and why.
-_LATER = {
-    "IAlgorithmSelector": "kernels are chosen by their time; exclude= keeps layers from a provider",
-    "IGpuAllocator": "contexts and engines bring their memory themselves",
-    "IGpuAsyncAllocator": "contexts and engines bring their memory themselves",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        raise AttributeError(f"trt.{name} is not there: {_LATER[name]}")
+    if name in ABSENT:
+        raise AttributeError(f"trt.{name} is not there: {ABSENT[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
+    "APILanguage",
     "ActivationType",
     "AttentionNormalizationOp",
     "BoundingBoxFormat",
@@ -371,6 +377,7 @@ __all__ = [
     "IPluginCreator",
     "IPluginCreatorV3One",
     "IPluginRegistry",
+    "IPluginResource",
     "IPluginV2",
     "IPluginV2DynamicExt",
     "IPluginV2Layer",
@@ -400,12 +407,15 @@ __all__ = [
     "ISqueezeLayer",
     "IStreamReader",
     "IStreamReaderV2",
+    "IStreamWriter",
     "ITensor",
     "ITimingCache",
     "ITopKLayer",
     "ITripLimitLayer",
     "IUnaryLayer",
     "IUnsqueezeLayer",
+    "IVersionedInterface",
+    "InterfaceInfo",
     "InterpolationMode",
     "LayerInformationFormat",
     "LayerType",
@@ -445,6 +455,7 @@ __all__ = [
     "SampleMode",
     "ScaleMode",
     "ScatterMode",
+    "SeekPosition",
     "SerializationFlag",
     "TacticSource",
     "TensorFormat",
@@ -467,6 +478,7 @@ __all__ = [
     "float32",
     "fp4",
     "fp8",
+    "get_builder_plugin_registry",
     "get_nv_onnx_parser_version",
     "get_plugin_registry",
     "init_libnvinfer_plugins",

@@ -56,6 +56,7 @@ class OnnxParserFlag(Word):
     ENABLE_UINT8_AND_ASYMMETRIC_QUANTIZATION_DLA = 1
     REPORT_CAPABILITY_DLA = 2
     ENABLE_PLUGIN_OVERRIDE = 3
+    ADJUST_FOR_DLA = 4
 
 
 class MemoryPoolType(Word):
@@ -132,6 +133,15 @@ class PreviewFeature(Word):
     PROFILE_SHARING_0806 = 0
     ALIASED_PLUGIN_IO_10_03 = 1
     RUNTIME_ACTIVATION_RESIZE_10_10 = 2
+    MULTIDEVICE_RUNTIME_10_16 = 3
+
+
+class SeekPosition(Word):
+    """From where `IStreamReaderV2.seek` counts."""
+
+    SET = 0
+    CUR = 1
+    END = 2
 
 
 class QuantizationFlag(Word):

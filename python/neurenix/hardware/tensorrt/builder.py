@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, ClassVar
 
 from neurenix import _native
-from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, FileError, InvalidArgumentError, UnsupportedError
 from neurenix.hardware.options import check, has_int8
 from neurenix.hardware.tensorrt.build_enums import BuilderFlag, NetworkDefinitionCreationFlag
 from neurenix.hardware.tensorrt.calibrators import FixedRanges
@@ -149,11 +149,19 @@ class Builder(Scoped):
         return None if engine is None else engine.serialize()
 
     def build_serialized_network_to_stream(self, network: Given, config: IBuilderConfig, writer: Any) -> bool:
-        """Builds an engine and writes it by `writer.write(bytes)`; False, after logging why, where that fails."""
-        data = self.build_serialized_network(network, config)
-        if data is None:
+        """Builds an engine and writes it by `writer.write(bytes)`; False, after logging why, where that fails.
+
+        So it does where the writer says that it took fewer bytes.
+        """
+        plan = self.build_serialized_network(network, config)
+        if plan is None:
             return False
-        writer.write(data)
+        data = bytes(plan)
+        taken = writer.write(data)
+        if isinstance(taken, int) and taken != len(data):
+            error = FileError("the writer did not take the engine", expected=f"{len(data)} bytes", got=f"{taken} bytes")
+            report(self.logger, error, self.error_recorder)
+            return False
         return True
 
     def is_network_supported(self, network: Given, config: IBuilderConfig) -> bool:

@@ -13,6 +13,7 @@ from neurenix.hardware.tensorrt.enums import Word
 from neurenix.hardware.tensorrt.interfaces import IProgressMonitor
 from neurenix.hardware.tensorrt.profile import IOptimizationProfile
 from neurenix.hardware.tensorrt.scoped import Scoped
+from neurenix.hardware.tensorrt.strict import absence
 from neurenix.hardware.tensorrt.timing_cache import ITimingCache
 from neurenix.quantization.adapters import Adapter
 from neurenix.quantization.calibrators import Calibrator
@@ -120,7 +121,7 @@ class IBuilderConfig(Scoped):
         if name.startswith("_") or name not in options.names():
             known = [*options.names(), *_PLAIN]
             hint = names.hint(name, known)
-            raise AttributeError(f"IBuilderConfig has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+            raise AttributeError(absence(type(self), name) + (f"; {hint}" if hint else ""))
         return self._options.get(name, getattr(options.Options(), name))
 
     def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
@@ -174,6 +175,9 @@ class IBuilderConfig(Scoped):
 
     @flags.setter
     def flags(self, bits: int) -> None:
+        known = sum(1 << int(flag) for flag in BuilderFlag)
+        if int(bits) & ~known:
+            raise InvalidArgumentError("there is no such flag of a build", expected=bin(known), got=bin(int(bits)))
         self._flags = set()
         for flag in BuilderFlag:
             if int(bits) >> int(flag) & 1:

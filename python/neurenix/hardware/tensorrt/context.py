@@ -24,7 +24,7 @@ from neurenix.hardware.tensorrt.ports import Port
 from neurenix.hardware.tensorrt.scoped import Scoped
 
 if TYPE_CHECKING:
-    from neurenix.hardware.tensorrt.engine import ICudaEngine
+    from neurenix.hardware.tensorrt.engine import ICudaEngine, IRuntimeConfig
 
 
 class IExecutionContext(Scoped):
@@ -45,8 +45,9 @@ class IExecutionContext(Scoped):
     error_recorder: IErrorRecorder | None
     temporary_allocator: Any
 
-    def __init__(self, engine: ICudaEngine) -> None:
+    def __init__(self, engine: ICudaEngine, runtime_config: IRuntimeConfig) -> None:
         self.engine = engine
+        self._runtime_config = runtime_config
         self.name = ""
         self.debug_sync = False
         self.enqueue_emits_profile = True
@@ -62,6 +63,10 @@ class IExecutionContext(Scoped):
         self._call = Call(engine._ports.values())
         self._specs: dict[tuple[Dims, ...], dict[str, Dims]] = {}
         self._times: list[tuple[str, str, int]] = []
+
+    def get_runtime_config(self) -> IRuntimeConfig:
+        """How the context was made."""
+        return self._runtime_config
 
     # Shapes.
 

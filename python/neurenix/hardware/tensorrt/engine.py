@@ -289,7 +289,11 @@ class ICudaEngine(Scoped):
             raise InvalidArgumentError(
                 "a context takes a strategy or a runtime_config", got=", ".join(given) or repr(strategy)
             )
-        return IExecutionContext(self)
+        if not isinstance(runtime_config, IRuntimeConfig):
+            asked, runtime_config = runtime_config, IRuntimeConfig()
+            if asked is not None:
+                runtime_config.set_execution_context_allocation_strategy(asked)
+        return IExecutionContext(self, runtime_config)
 
     create_execution_context_without_device_memory = create_execution_context
 

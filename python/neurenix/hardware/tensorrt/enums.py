@@ -160,16 +160,29 @@ def _of_rank(name: str, rank: int) -> type[Dims]:
     def make(cls: type[Dims], *dims: Any) -> Dims:
         given = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
         if len(given) != rank:
-            raise ValueError(f"{name} has {rank} dimensions, not {len(given)}")
+            raise ValueError(f"{cls.__name__} has {rank} dimensions, not {len(given)}")
         return tuple.__new__(cls, given)
 
     return type(name, (Dims,), {"__new__": make, "__doc__": f"A shape of {rank} dimensions."})
 
 
 Dims2 = _of_rank("Dims2", 2)
-DimsHW = _of_rank("DimsHW", 2)
 Dims3 = _of_rank("Dims3", 3)
 Dims4 = _of_rank("Dims4", 4)
+
+
+class DimsHW(Dims2):  # type: ignore[valid-type, misc]
+    """A height and a width."""
+
+    @property
+    def h(self) -> int:
+        """The height."""
+        return int(self[0])
+
+    @property
+    def w(self) -> int:
+        """The width."""
+        return int(self[1])
 
 
 class Permutation(tuple[int, ...]):

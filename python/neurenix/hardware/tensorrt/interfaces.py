@@ -92,3 +92,11 @@ class IStreamReaderV2:
     def seek(self, offset: int, where: Any) -> bool:
         """Goes to another place."""
         raise NotImplementedError(f"{type(self).__name__} must have seek(offset, where)")
+
+
+class IStreamWriter:
+    """Takes a serialised engine: derive, and have `write(data)`."""
+
+    def write(self, data: bytes) -> int:
+        """Takes bytes, and gives how many of them it took."""
+        raise NotImplementedError(f"{type(self).__name__} must have write(data)")

@@ -20,7 +20,7 @@ class IOptimizationProfile(Strict):
 
     def set_shape(self, input: str, min: Sequence[int], opt: Sequence[int], max: Sequence[int]) -> None:
         """The least, expected and greatest shape of an input. Raises `ShapeError` unless min <= opt <= max."""
-        self._shapes[input] = Shape(tuple(min), tuple(opt), tuple(max))
+        self._shapes[input] = Shape(min, opt, max)  # type: ignore[arg-type]
 
     def get_shape(self, input: str) -> list[Dims]:
         """The three shapes of an input, or an empty list."""

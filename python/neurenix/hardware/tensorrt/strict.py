@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from neurenix import names
 from neurenix.errors import UnsupportedError
+from neurenix.hardware.tensorrt.absent import OF_OBJECTS
 
 _OURS = __name__.partition(".")[0]
 
@@ -21,8 +22,11 @@ class Strict:
     #: Attributes of TensorRT's that can't be set, and why.
     _REFUSED: ClassVar[dict[str, str]] = {}
 
-    # A type checker that saw it would let every name pass.
+    # A type checker that saw these would let every name pass.
     if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(absence(type(self), name))
 
         def __setattr__(self, name: str, value: Any) -> None:
             cls = type(self)
@@ -36,6 +40,14 @@ class Strict:
             hint = names.hint(name, sorted(declared(cls)))
             way = f"; {hint}" if hint else ""
             raise AttributeError(f"{cls.__name__} has no attribute {name!r} that can be set{way}")
+
+
+def absence(cls: type[Any], name: str) -> str:
+    """What the error says of an attribute that objects of a class do not have; of TensorRT's with the reason."""
+    reasons = (OF_OBJECTS.get(base.__name__, {}).get(name) for base in cls.__mro__)
+    reason = next(filter(None, reasons), None)
+    text = f"{cls.__name__} has no attribute {name!r}"
+    return f"{text}: {reason}" if reason else text
 
 
 @functools.cache

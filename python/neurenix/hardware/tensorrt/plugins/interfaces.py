@@ -10,6 +10,7 @@ from typing import Any
 
 from neurenix.hardware.tensorrt.plugins.describe import PluginCapabilityType, PluginTensorDesc, TensorRTPhase
 from neurenix.hardware.tensorrt.plugins.fields import PluginFieldCollection
+from neurenix.hardware.tensorrt.versioned import IVersionedInterface
 
 
 class IPluginV2DynamicExt:
@@ -54,9 +55,11 @@ class IPluginV2DynamicExt:
         return copy.copy(self)
 
 
-class IPluginCreator:
+class IPluginCreator(IVersionedInterface):
     """Makes plugins of the second generation: `name`, `plugin_version`, `field_names`, `create_plugin(name, fc)`,
     `deserialize_plugin(name, data)`."""
+
+    _KIND = "PLUGIN CREATOR_V1"
 
     name = ""
     plugin_version = "1"
@@ -64,9 +67,11 @@ class IPluginCreator:
     field_names: PluginFieldCollection | None = None
 
 
-class IPluginCreatorV3One:
+class IPluginCreatorV3One(IVersionedInterface):
     """Makes plugins of the third generation: `name`, `plugin_version`, `field_names`,
     `create_plugin(name, fc, phase)`."""
+
+    _KIND = "PLUGIN CREATOR_V3ONE"
 
     name = ""
     plugin_version = "1"
@@ -78,12 +83,28 @@ class IPluginCreatorV3One:
         raise NotImplementedError(f"{type(self).__name__} defines no create_plugin")
 
 
-class IPluginCapability:
+class IPluginCapability(IVersionedInterface):
     """A part of a plugin of the third generation."""
 
 
-class IPluginV3:
+class IPluginResource(IVersionedInterface):
+    """What plugins of a process share, by `IPluginRegistry.acquire_plugin_resource`: derive, and have the methods."""
+
+    _KIND = "IPluginResource"
+
+    def clone(self) -> Any:
+        """The one that is shared."""
+        raise NotImplementedError(f"{type(self).__name__} must have clone()")
+
+    def release(self) -> None:
+        """Told when nobody needs it any more."""
+        raise NotImplementedError(f"{type(self).__name__} must have release()")
+
+
+class IPluginV3(IVersionedInterface):
     """A plugin of the third generation, of three parts."""
+
+    _KIND = "PLUGIN"
 
     devices: tuple[str, ...] = ("cuda",)
     capturable = False
@@ -103,6 +124,8 @@ class IPluginV3:
 class IPluginV3OneCore(IPluginCapability):
     """What a plugin is called."""
 
+    _KIND = "PLUGIN_V3ONE_CORE"
+
     plugin_name = ""
     plugin_version = "1"
     plugin_namespace = ""
@@ -111,6 +134,8 @@ class IPluginV3OneCore(IPluginCapability):
 class IPluginV3OneBuild(IPluginCapability):
     """What a build asks: `get_output_data_types(input_types)`, `get_output_shapes(inputs, shape_inputs, expr_builder)`,
     and the attribute `num_outputs`."""
+
+    _KIND = "PLUGIN_V3ONE_BUILD"
 
     num_outputs = 1
 
@@ -132,6 +157,8 @@ class IPluginV3OneBuild(IPluginCapability):
 
 class IPluginV3OneRuntime(IPluginCapability):
     """What runs: `enqueue(input_desc, output_desc, inputs, outputs, workspace, stream)`."""
+
+    _KIND = "PLUGIN_V3ONE_RUNTIME"
 
     def on_shape_change(self, inp: list[Any], out: list[Any]) -> None:
         """Told the shapes of inputs and outputs before it runs at them."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from neurenix import _native
-from neurenix.errors import Error, InvalidArgumentError, PluginError
-from neurenix.hardware.tensorrt.build_enums import ErrorCodeTRT
+from neurenix.errors import Error, InvalidArgumentError, PluginError, UnsupportedError
+from neurenix.hardware.tensorrt.build_enums import EngineCapability, ErrorCodeTRT
 from neurenix.hardware.tensorrt.plugins import nvidia, simple
 from neurenix.hardware.tensorrt.plugins.calling import calling
 from neurenix.hardware.tensorrt.plugins.compiled import Identity, LibraryCreator, PluginLibraryHandle
@@ -217,6 +217,13 @@ _REGISTRY = IPluginRegistry()
 
 def get_plugin_registry() -> IPluginRegistry:
     """The registry of this process."""
+    return _REGISTRY
+
+
+def get_builder_plugin_registry(capability: EngineCapability) -> IPluginRegistry:
+    """The registry of this process; raises `UnsupportedError` for an engine that is not a standard one."""
+    if capability is not EngineCapability.STANDARD:
+        raise UnsupportedError("there is one runtime, of standard engines", got=str(capability))
     return _REGISTRY
 
 
