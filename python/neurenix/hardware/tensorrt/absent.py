@@ -26,7 +26,6 @@ ABSENT = {
     "IPluginV3QuickBuild": _QUICK,
     "IPluginV3QuickCore": _QUICK,
     "IPluginV3QuickRuntime": _QUICK,
-    "IRotaryEmbeddingLayer": _NO_LAYER,
     "KVCacheMode": _NO_LAYER,
     "MoEActType": _NO_LAYER,
     "QuickPluginCreationRequest": _QUICK,
