@@ -247,6 +247,8 @@ def test_layers_lose_less_alone_and_a_mix_keeps_fewer() -> None:
         ({"bias_correction": {"much": 1}}, "there is no setting of 'bias_correction' 'much'"),
         ({"gptq": 3}, "the settings of 'gptq' are a dict"),
         (7, "`accuracy` names tools"),
+        (("smooth", {"gptq": {}}), "named by a text"),
+        ([["smooth"]], "named by a text"),
     ],
 )
 def test_unknown_tools_and_settings_are_refused(given: Any, message: str) -> None:

@@ -146,6 +146,23 @@ def test_onnxruntime_gives_the_same_on_the_written_network(digits: Digits, path:
         assert np.mean(np.argmax(got, 1) == np.argmax(want, 1)) > 0.99
 
 
+def test_what_is_written_as_onnx_has_no_spare_weights(digits: Digits, path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    made = quantization.to_onnx(quantization.calibrate(path, digits.batches()))
+    read = {name for node in made.graph.node for name in node.input}
+    assert {weight.name for weight in made.graph.initializer} <= read
+    onnx.checker.check_model(made, full_check=True)
+
+
+def test_what_can_not_be_written_as_onnx(digits: Digits, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(nx.InvalidArgumentError, match=r"(?s)a network is written.*got: Linear.*calibrate"):
+        quantization.to_onnx(nx.nn.Linear(3, 2))
+    network = quantization.calibrate(path, digits.batches())
+    for wrong in (tmp_path / "nowhere" / "z.onnx", tmp_path):
+        with pytest.raises(nx.FileError, match="the model can't be written"):
+            quantization.to_onnx(network, wrong)
+
+
 def test_without_data_the_weights_alone_have_8_bits(
     digits: Digits, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

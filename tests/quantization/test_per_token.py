@@ -176,6 +176,23 @@ def test_onnx_runtime_gives_the_same() -> None:
     assert np.isnan(session.run(None, {"x": x})[0][1, 2]).all()
 
 
+@pytest.mark.parametrize("way", ["level", "basic", "default"])
+def test_onnx_runtime_rounds_again_unless_it_is_told(way: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    weights, x = normal(1, 64, 64), spread(3, 2, 5, 64)
+    options = onnxruntime.SessionOptions()
+    if way == "level":
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    elif way == "basic":
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    network = calibrate(linear((2, 5, 64), weights), accuracy="per_token")
+    model = to_onnx(network).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    found, want = session.run(None, {"x": x})[0], product(x, weights)
+    rows = np.abs(want).max(-1, keepdims=True)
+    assert np.all(np.abs(found - want) <= (2e-2 if way == "default" else 1e-5) * rows)
+
+
 def image_and_tokens() -> nx.Network:
     """A convolution, whose result is seen as tokens, and a product."""
     network = nx.Network("image")

@@ -44,7 +44,19 @@ def test_words_of_8_and_16_bits_stand_together(given: Any, want: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["int8+tf32", "int8+fp8", "mixed+fp16", "fp16+bf16", {"int8", "fp16", "bf16"}, [], "int8+fp16+fp8"]
+    "given",
+    [
+        "int8+int8",
+        "int8+fp16+int8",
+        "fp32+fp32",
+        "int8+tf32",
+        "int8+fp8",
+        "mixed+fp16",
+        "fp16+bf16",
+        {"int8", "fp16", "bf16"},
+        [],
+        "int8+fp16+fp8",
+    ],
 )
 def test_other_words_do_not(given: Any) -> None:
     with pytest.raises(nx.InvalidArgumentError, match=r"(?s)can't be combined.*int8 or fp8 with fp16 or bf16"):

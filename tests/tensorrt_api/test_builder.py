@@ -56,6 +56,15 @@ def test_flags_are_bits_and_what_is_not_there_is_refused() -> None:
             config.set_flag(flag)
     with pytest.raises(nx.InvalidArgumentError, match="this is no BuilderFlag"):
         config.set_flag("FP16")
+    for bits in (1 << 60, 1 | 1 << 60, -1):
+        with pytest.raises(nx.InvalidArgumentError, match="no such flag of a build"):
+            config.flags = bits
+    assert config.flags == 1 << 3
+    profile = trt.Builder().create_optimization_profile()
+    for shapes in ((None, None, None), ((1,), (2,), None), ((1,), (2,), "x"), ((2,), (1,), (3,))):
+        with pytest.raises(nx.ShapeError):
+            profile.set_shape("x", *shapes)
+    assert profile.get_shape("x") == []
 
 
 def test_properties_that_ask_for_what_is_not_there_are_refused_with_the_reason() -> None:

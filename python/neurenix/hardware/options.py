@@ -334,11 +334,13 @@ def _precision(value: Any) -> str:
 
 def _combined(given: Iterable[Any], value: Any) -> str:
     """Several precisions as one. `value`: all of them, as they were given."""
-    words = {check("precision", one.strip().lower() if isinstance(one, str) else one) for one in given}
+    each = [check("precision", one.strip().lower() if isinstance(one, str) else one) for one in given]
+    words = set(each)
+    twice = isinstance(value, str) and len(words) < len(each)
     # What is wider than another one is allowed anyway.
     words = words - {"fp32"} or words
     found = [word for word in (*words, *COMBINED) if words == set(word.split("+"))]
-    if not found:
+    if twice or not found:
         raise InvalidArgumentError(
             "these precisions can't be combined",
             expected="int8 or fp8 with fp16 or bf16, as int8+fp16",

@@ -12,7 +12,8 @@ import numpy as np
 from neurenix import packages
 from neurenix._native import Layer, Network, Tensor
 from neurenix.arrays import Array
-from neurenix.errors import UnsupportedError
+from neurenix.errors import FileError, InvalidArgumentError, UnsupportedError
+from neurenix.quantization.cache import check_writable
 
 #: The opset that is written.
 OPSET = 17
@@ -51,12 +52,14 @@ class Writer:
             if self.outputs.get(tensor) != name:
                 self.node("Identity", [self.name(tensor)], name)
         helper = self.onnx.helper
+        # Rules write some constants in another form.
+        read = {name for node in self.nodes for name in node.input}
         graph = helper.make_graph(
             self.nodes,
             self.network.name or "network",
             [self._port(tensor.name, tensor) for tensor in self.network.inputs],
             [self._port(name, tensor) for name, tensor in self.network.outputs.items()],
-            list(self.initializers.values()),
+            [weight for name, weight in self.initializers.items() if name in read],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="neurenix")
         model.ir_version = 8
@@ -224,11 +227,24 @@ def to_onnx(network: Network, path: str | os.PathLike[str] | None = None) -> Any
     is given.
 
     For networks of `calibrate` and `quantize_weights`. Raises `UnsupportedError`, with the layer, for ops other than
-    those of common convolutional networks and perceptrons, `MissingPackageError` without onnx.
+    those of common convolutional networks and perceptrons, `InvalidArgumentError` for what is no network, `FileError`
+    where the file can't be written, `MissingPackageError` without onnx.
     """
+    if not isinstance(network, Network):
+        raise InvalidArgumentError(
+            "a network is written as ONNX",
+            expected="a Network",
+            got=type(network).__name__,
+            hint="nx.quantization.calibrate(module, batches) gives one of a module or a model",
+        )
+    if path is not None:
+        check_writable(path, "the model")
     model = Writer(network).model()
     if path is not None:
         import onnx
 
-        onnx.save(model, os.fspath(path))
+        try:
+            onnx.save(model, os.fspath(path))
+        except OSError as error:
+            raise FileError("the model can't be written", got=str(error)) from error
     return model

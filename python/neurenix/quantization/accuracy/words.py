@@ -67,12 +67,23 @@ def read(given: Any) -> Accuracy:
         raise InvalidArgumentError(
             "`accuracy` names tools", expected=", ".join(TOOLS), got=repr(given), hint='give accuracy=("gptq",)'
         )
-    settings = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
+    settings = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(map(_name, wanted))
     found: dict[str, float] = {}
     for tool, own in settings.items():
         _known(tool, TOOLS, "tool")
         found |= _settings(tool, own)
     return Accuracy(tuple(tool for tool in TOOLS if tool in settings), **found)
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidArgumentError(
+            "a tool of `accuracy` is named by a text",
+            expected=", ".join(TOOLS),
+            got=repr(given),
+            hint='settings go into one dict: accuracy={"smooth": None, "gptq": {"damping": 0.01}}',
+        )
+    return given
 
 
 def _of_text(text: str) -> dict[str, dict[str, Any] | None]:
