@@ -18,8 +18,8 @@ from neurenix.hardware.tensorrt.interfaces import IOutputAllocator
 from neurenix.hardware.tensorrt.ports import Port
 from neurenix.hardware.tensorrt.weights import memory_at
 
-#: So much memory is remembered as the processor's.
-_MOST_REACHED = 256
+#: So many pages are remembered as the processor's; no system has smaller ones than of 4 KiB.
+_MOST_REACHED, _PAGE_BITS = 4096, 12
 #: What allocators are asked for.
 ALIGNMENT = 256
 
@@ -59,6 +59,13 @@ class Span(NamedTuple):
         """Those of a port."""
         end = address + math.prod(shape) * port.dtype.itemsize
         return cls(address, end, port.name, port.mode is TensorIOMode.OUTPUT)
+
+    def pages(self) -> tuple[int, int]:
+        """The pages of the first and the last byte; those of outputs are others, as they must be written."""
+        return (
+            self.begin >> _PAGE_BITS << 1 | self.is_output,
+            self.end - 1 >> _PAGE_BITS << 1 | self.is_output,
+        )
 
 
 def _overlap(*spans: Span) -> InvalidArgumentError:
@@ -103,8 +110,8 @@ class Call:
         self.allocators: dict[str, IOutputAllocator] = {}
         #: Addresses and shapes that were found to be apart.
         self._apart: tuple[Any, ...] | None = None
-        #: Memory that was found to be the processor's.
-        self._reached: set[Span] = set()
+        #: Pages that the processor was found to reach.
+        self._reached: set[int] = set()
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
@@ -204,13 +211,13 @@ class Call:
         self._apart = key
 
     def _check_reach(self, spans: Iterable[Span]) -> None:
-        """Looks at what was not seen before, so that calls that take turns among addresses stay fast."""
-        new = [span for span in spans if span not in self._reached]
+        """Looks at pages that were not seen before, so that calls with other addresses each time stay fast."""
+        new = [span for span in spans if not self._reached.issuperset(span.pages())]
         if new:
             _check_reach(new)
             if len(self._reached) > _MOST_REACHED:
                 self._reached.clear()
-            self._reached.update(new)
+            self._reached.update(page for span in new for page in span.pages())
 
     def _place(self, port: Port, shape: Dims, stream: int) -> int:
         """The address of an output, from its allocator where it has one."""
