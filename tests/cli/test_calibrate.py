@@ -131,7 +131,7 @@ def test_products_with_scales_for_tokens_have_no_cache(call: Call, model: Path, 
         (("--data", "nowhere"), "there is no such file or folder to calibrate on"),
         (("--data", "empty"), "there is nothing to calibrate on"),
         (("--data", "wrong.npz"), "a batch to calibrate on lacks an input"),
-        (("--data", "data", "-o", "m.onnx"), "the cache would replace what it is made of"),
+        (("--data", "data", "-o", "m.onnx"), "--output would replace what is read"),
         (("--data", "data", "-o", "no/such.cache"), "the calibration cache can't be written"),
     ],
 )

@@ -297,7 +297,7 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
         (("{model}", "--accuracy-budget", "20"), "`accuracy_budget` is for other precisions"),
         (("{model}", "--precision", "fp61"), "the nearest name is 'fp16'"),
         (("{model}", "--precision", "FP32"), "the nearest name is 'fp32'\n"),
-        (("{model}", "-o", "m.onnx"), "the engine would replace what it is made of"),
+        (("{model}", "-o", "m.onnx"), "--output would replace what is read"),
         (("{model}", "--max-batch", "4"), "--max-batch means something with --dynamic-shapes alone"),
         (("{model}", "--shapes", "x:1x4", "--input-shape", "1", "4"), "the shapes are given twice"),
         (("{model}", "--min-shapes", "x:1x4"), "the ranges of the inputs are not whole"),

@@ -91,6 +91,31 @@ def test_outputs_in_files(ending: str, leading: int, engine: InferenceEngine, vo
     assert not np.array_equal(np.asarray(again), before)
 
 
+@pytest.mark.parametrize("kind", ["zarr", "in a group", "dask"])
+def test_an_output_never_replaces_its_image(kind: str, engine: InferenceEngine, volume: Any, tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    out = tmp_path / "image.zarr"
+    if kind == "in a group":
+        image = zarr.open_group(str(out), mode="w").create_array("0", shape=volume.shape, dtype=volume.dtype)
+        image[...] = volume
+    else:
+        image = as_zarr(volume, out)
+    if kind == "dask":
+        image = pytest.importorskip("dask.array", reason="Dask is not installed").from_zarr(str(out))
+    with pytest.raises(FileError, match="would replace the image"):
+        engine.sliding_window_inference(image, ROI, out=out, overwrite=True)
+    np.testing.assert_array_equal(np.asarray(image), volume)
+
+
+def test_a_folder_of_other_files_is_not_replaced(engine: InferenceEngine, volume: Any, tmp_path: Path) -> None:
+    note = tmp_path / "notes.zarr" / "sub" / "note.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text("important")
+    with pytest.raises(FileError, match="no zarr array"):
+        engine.sliding_window_inference(volume, ROI, out=note.parents[1], overwrite=True)
+    assert note.read_text() == "important"
+
+
 def test_outputs_in_arrays_of_the_caller(engine: InferenceEngine, volume: Any, tmp_path: Path) -> None:
     expected = engine.sliding_window_inference(volume, ROI)
     into = as_zarr(np.zeros(expected.shape, np.float32), tmp_path / "into.zarr")

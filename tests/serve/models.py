@@ -23,6 +23,7 @@ KINDS = {
     "INT8": TensorProto.INT8,
     "INT32": TensorProto.INT32,
     "INT64": TensorProto.INT64,
+    "UINT64": TensorProto.UINT64,
     "FP16": TensorProto.FLOAT16,
     "FP32": TensorProto.FLOAT,
     "FP64": TensorProto.DOUBLE,

@@ -135,6 +135,38 @@ def test_integers_out_of_range_are_refused(server: Server, value: Any) -> None:
     assert reply.status == 400 and "in_INT8" in reply.error
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "wanted"),
+    [
+        ("UINT64", [2**64 - 1, 0, 2**63], [2**64 - 1, 0, 2**63]),
+        ("FP64", [10**20, 1, 1.5], [1e20, 1.0, 1.5]),
+        ("UINT64", [2**64, 0, 0], None),
+        ("UINT64", [2**63, -1, 0], None),
+        ("INT64", [2**63, 0, 0], None),
+        ("FP64", [10**400, 1, 1], None),
+    ],
+)
+def test_integers_beyond_64_bits(server: Server, kind: str, data: list[Any], wanted: list[Any] | None) -> None:
+    inputs = [
+        {"name": f"in_{name}", "shape": [1, 3], "datatype": name, "data": [False] * 3 if name == "BOOL" else [1, 1, 1]}
+        for name in models.KINDS
+    ]
+    given = [entry | {"data": data} if entry["name"] == f"in_{kind}" else entry for entry in inputs]
+    reply = ask(server, "POST", "/v2/models/kinds/infer", {"inputs": given})
+    if wanted is None:
+        assert reply.status == 400 and f"in_{kind}" in reply.error and "out of the range" in reply.error
+        return
+    found = {entry["name"]: entry["data"] for entry in reply.json["outputs"]}
+    assert any(data == wanted for name, data in found.items() if kind in name), found
+
+
+@pytest.mark.parametrize("name", ["http_port", "grpc_port"])
+@pytest.mark.parametrize("port", [-1, 65536, 70000])
+def test_ports_are_ports(name: str, port: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"{name} is no port"):
+        Settings(**{name: port})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("length", ["-1", "0", "99999", "x", "1e3", "9" * 40])
 def test_a_wrong_length_of_the_json_is_refused(server: Server, length: str) -> None:
     reply = ask(server, "POST", INFER, vector(), {LENGTH: length})

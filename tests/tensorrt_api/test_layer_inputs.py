@@ -297,3 +297,13 @@ def test_rotary_embeddings(interleaved: bool, dim: int, by_place: bool) -> None:
     both = np.stack([turned.real, turned.imag], -1)
     wanted = both.reshape(head.shape) if interleaved else np.concatenate([both[..., 0], both[..., 1]], -1)
     close(run(make, X)[0], np.concatenate([wanted, X[..., size:]], -1))
+
+
+def test_weights_at_an_address_that_cannot_be_read() -> None:
+    with pytest.raises(InvalidArgumentError, match="address that the processor can't read"):
+        trt.Weights(trt.float32, 0x1000, 4)
+
+
+def test_layers_of_before_name_their_successor() -> None:
+    with pytest.raises(AttributeError, match=r"add_fully_connected.*add_matrix_multiply"):
+        _ = trt.Builder(trt.Logger()).create_network().add_fully_connected

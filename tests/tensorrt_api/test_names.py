@@ -37,6 +37,7 @@ def test_what_is_not_there_says_why() -> None:
         "IExecutionContext": engine.create_execution_context(),
         "IBuilderConfig": config,
         "Builder": builder,
+        "INetworkDefinition": builder.create_network(),
         "Refitter": trt.Refitter(engine),
     }
     assert set(made) == set(OF_OBJECTS)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from neurenix import __version__
 from neurenix.cli import bench, calibrate, debug, export, info, inspect, run, selftest, serve, video
 from neurenix.cli.common import write_json
+from neurenix.cli.outputs import keep_apart
 from neurenix.errors import Error
 
 #: Every command, in the order in which `--help` lists them.
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         child.set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
     try:
+        keep_apart(arguments)
         status = int(arguments.run(arguments))
         # What stdout still holds is part of the work: a full disk shows here.
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import Any
 
 from neurenix.cli.common import add_accuracy, add_json, count, given_shapes, write_json
 from neurenix.cli.models import add_model, load_given
+from neurenix.cli.outputs import keep_apart
 from neurenix.errors import InvalidArgumentError
 from neurenix.quantization import CalibrationCache, calibrate, to_onnx
 from neurenix.quantization.accuracy import OF_WEIGHTS, PER_TOKEN, read
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Writes the cache."""
     target = Path(arguments.output or f"{Path(arguments.model).stem}.cache")
-    if target.exists() and target.resolve() in (Path(arguments.model).resolve(), Path(arguments.data).resolve()):
-        raise InvalidArgumentError("the cache would replace what it is made of", hint="give --output another name")
+    arguments.output = str(target)
+    keep_apart(arguments)
     check_writable(target)
     accuracy = read(arguments.accuracy)
     stuck = [tool for tool in accuracy.tools if tool in OF_WEIGHTS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,13 @@ def amount(text: str) -> float:
     if not (value := float(text)) >= 0:
         raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
     return value
+
+
+def megabytes(text: str) -> int:
+    """argparse's type for a size in MB: its bytes."""
+    if (value := amount(text)) == math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no size")
+    return int(value * 2**20)
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None = "fp32") -> None:

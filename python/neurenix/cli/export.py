@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import math
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -245,7 +245,6 @@ def _why(asked: str | None, chosen: str, got: str) -> str:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuses what can't be had, before anything is read."""
-    _spare(arguments)
     if arguments.output:
         check_engine_name(Path(arguments.output))
     if is_engine(arguments.model):
@@ -259,30 +258,15 @@ def _check(arguments: argparse.Namespace) -> None:
             )
     if arguments.num_calibration_samples is not None and arguments.calibration_data is None:
         raise InvalidArgumentError("--num-calibration-samples counts files of --calibration-data", hint="add it")
-    if not arguments.workspace_size >= 0:
-        raise InvalidArgumentError("the workspace has a negative size", got=f"{arguments.workspace_size} GB")
+    if not 0 <= arguments.workspace_size < math.inf:
+        raise InvalidArgumentError(
+            "the workspace has a negative size, or none", expected="0 or more", got=f"{arguments.workspace_size} GB"
+        )
     batches = [name for name in ("min_batch", "max_batch", "opt_batch") if getattr(arguments, name) is not None]
     if batches and not arguments.dynamic_shapes:
         raise InvalidArgumentError(
             f"--{batches[0].replace('_', '-')} means something with --dynamic-shapes alone", hint="add --dynamic-shapes"
         )
-
-
-def _spare(arguments: argparse.Namespace) -> None:
-    """Refuses to put the engine into the place of what it is made of."""
-    for name in ("model", "ckpt", "config"):
-        given = getattr(arguments, name)
-        if arguments.output and given and _is_same(arguments.output, given):
-            raise InvalidArgumentError(
-                "the engine would replace what it is made of", got=arguments.output, hint="give --output another name"
-            )
-
-
-def _is_same(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
 
 
 def _input_shapes(arguments: argparse.Namespace, source: Any) -> Any:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from neurenix import files
-from neurenix.cli.common import add_build_arguments, amount, count
+from neurenix.cli.common import add_build_arguments, amount, count, megabytes
 from neurenix.cli.common import options as build_options
 from neurenix.hardware.options import WORDS, check
 from neurenix.log import LOG
@@ -52,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=count, default=0, metavar="US", help="of requests that name none (0: none)")
     parser.add_argument("--instances", type=count, default=1, metavar="N", help="executions of a model at once (1)")
     parser.add_argument(
-        "--max-request", type=amount, default=given.max_request / 2**20, metavar="MB", help="of one request (64)"
+        "--max-request", type=megabytes, default=given.max_request, metavar="MB", help="of one request (64)"
     )
     parser.add_argument(
-        "--max-pending", type=amount, default=given.max_pending / 2**20, metavar="MB",
+        "--max-pending", type=megabytes, default=given.max_pending, metavar="MB",
         help="of all HTTP requests that are being read or answered (1024)",
     )  # fmt: skip
     parser.add_argument(
@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(
         host=arguments.host, http_port=_port(arguments.http_port), grpc_port=_port(arguments.grpc_port),
         token=_token(arguments.token_file), protect=arguments.protect, control=arguments.control,
-        poll_s=arguments.poll, max_request=int(arguments.max_request * 2**20),
-        max_pending=int(arguments.max_pending * 2**20), drain_s=arguments.drain,
+        poll_s=arguments.poll, max_request=arguments.max_request,
+        max_pending=arguments.max_pending, drain_s=arguments.drain,
         strict_readiness=arguments.strict_readiness, keep_previous=not arguments.no_rollback, trace=arguments.trace,
     )  # fmt: skip
     _log()

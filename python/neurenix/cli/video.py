@@ -19,7 +19,7 @@ from neurenix import arrays
 from neurenix.cli import progress
 from neurenix.cli.common import add_model_arguments, amount, count, optimize, options, write_json
 from neurenix.cli.models import is_engine, load_given
-from neurenix.errors import FormatError, InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.errors import FormatError, ShapeError, UnsupportedError
 from neurenix.files import read
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
@@ -60,7 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes and prints; 130 where Ctrl-C ended it."""
     given = arguments.source
     source: Any = int(given) if given.isdecimal() else given
-    _spare(arguments)
     video = Video(source, "raise" if arguments.on_error == "raise" else "skip")
     model = _model(arguments)
     engine = InferenceEngine(model)
@@ -99,13 +98,6 @@ def _model(arguments: argparse.Namespace) -> OptimizedModel:
     if is_engine(arguments.model):
         return load_engine(get_backend(arguments.backend), Path(arguments.model), options(arguments))
     return optimize(arguments, load_given(arguments))
-
-
-def _spare(arguments: argparse.Namespace) -> None:
-    """Refuses to write over what is read."""
-    out, read_ones = arguments.output, [Path(p) for p in (arguments.source, arguments.model)]
-    if out and Path(out).exists() and any(path.exists() and path.samefile(out) for path in read_ones):
-        raise InvalidArgumentError("the output would replace what is read", got=out, hint="give --output another name")
 
 
 def _names(model: str) -> dict[int, str]:

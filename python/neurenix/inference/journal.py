@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from neurenix import arrays, files
 from neurenix.errors import FileError, FormatError, InvalidArgumentError
+from neurenix.inference.stores import check_replaceable
 
 #: What is added to the name of the (first) output.
 ENDING = ".progress.json"
@@ -28,8 +29,15 @@ class Journal:
     """
 
     def __init__(
-        self, paths: list[Path], asked: Mapping[str, Any], size: tuple[int, int], resume: bool, overwrite: bool
+        self,
+        paths: list[Path],
+        asked: Mapping[str, Any],
+        size: tuple[int, int],
+        resume: bool,
+        overwrite: bool,
+        read: Sequence[Path] = (),
     ) -> None:
+        """`read`: the folders that the image is read from."""
         self._path = Path(f"{paths[0]}{ENDING}") if paths else None
         # As JSON gives it back.
         self._asked = json.loads(json.dumps(asked, default=_plain))
@@ -54,6 +62,8 @@ class Journal:
                 hint="overwrite=True replaces it" + ("" if resume else ", resume=True goes on with it"),
             )
         else:
+            for path in there:
+                check_replaceable(path, read)
             self._clear(there)
 
     def _clear(self, there: list[Path]) -> None:

@@ -139,7 +139,7 @@ def _from_json(tensor: TensorSpec, shape: list[int], data: Any) -> Array:
     if not isinstance(data, list):
         raise _invalid(f"input {tensor.name!r} has no data", expected='"data": [...], or "binary_data_size"')
     try:
-        found = np.asarray(data)
+        found = _read(tensor, data)
     except (ValueError, OverflowError, RecursionError) as error:
         raise _invalid(f"the data of input {tensor.name!r} is no array: {error}") from None
     count = math.prod(shape)
@@ -152,6 +152,25 @@ def _from_json(tensor: TensorSpec, shape: list[int], data: Any) -> Array:
         raise _invalid(f"the data of input {tensor.name!r} has elements that are no {tensor.datatype}")
     _check_elements(tensor, data, found)
     return from_bytes(tensor, shape, _cast(tensor, found).tobytes())
+
+
+def _read(tensor: TensorSpec, data: list[Any]) -> Array:
+    """The elements as numpy takes them; integers that int64 has no room for keep their digits for a tensor of integers,
+    and are floats for one of floats.
+    """
+    found = np.asarray(data)
+    wide = "fO" if tensor.dtype.kind in "iu" else "O"
+    if tensor.dtype.kind not in _TAKEN or tensor.dtype.kind == "b" or found.dtype.kind not in wide:
+        return found
+    exact = np.asarray(data, object)
+    kinds = set(map(type, exact.flat))
+    try:
+        if kinds == {int}:
+            whole = np.uint64 if min(exact.flat) >= 0 else np.int64
+            return exact.astype(whole if tensor.dtype.kind in "iu" else np.float64)
+        return exact.astype(np.float64) if kinds == {int, float} and tensor.dtype.kind not in "iu" else found
+    except OverflowError:
+        raise _out_of_range(tensor) from None
 
 
 def _check_elements(tensor: TensorSpec, data: list[Any], found: Array) -> None:

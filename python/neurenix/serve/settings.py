@@ -55,5 +55,9 @@ class Settings:
         for name in ("max_request", "max_pending", "max_connections", "body_timeout_s", "drain_s", "poll_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgumentError(f"{name} is too small", expected="more than 0", got=str(getattr(self, name)))
+        for name in ("http_port", "grpc_port"):
+            port = getattr(self, name)
+            if port is not None and not 0 <= port < 1 << 16:
+                raise InvalidArgumentError(f"{name} is no port", expected="0 to 65535", got=str(port))
         if self.http_port is None and self.grpc_port is None:
             raise InvalidArgumentError("the server has no port", expected="one for HTTP or gRPC")

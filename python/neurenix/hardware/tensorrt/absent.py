@@ -76,6 +76,12 @@ OF_OBJECTS = {
         "set_tensor_debug_state": _STATES,
         "unfused_tensors_debug_state": _STATES,
     },
+    "INetworkDefinition": {
+        "add_fully_connected": "call add_matrix_multiply and add_elementwise",
+        "add_plugin_ext": "call add_plugin_v2",
+        "add_rnn": "write the recurrence with add_loop",
+        "add_rnn_v2": "write the recurrence with add_loop",
+    },
     "IBuilderConfig": {
         "min_timing_iterations": "set avg_timing_iterations",
         "strict_type_constraints": "set trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS",

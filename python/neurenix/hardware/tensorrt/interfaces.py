@@ -61,6 +61,9 @@ class IProgressMonitor:
 class IErrorRecorder:
     """Is told errors for which a call gives False or None, beside the logger: derive, and have `report_error`."""
 
+    #: TensorRT's length of a description; here it is as long as the error.
+    MAX_DESC_LENGTH = 127
+
     def report_error(self, val: ErrorCodeTRT, desc: str) -> bool:
         """Takes an error."""
         raise NotImplementedError(f"{type(self).__name__} must have report_error(val, desc)")

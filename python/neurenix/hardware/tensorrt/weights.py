@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from neurenix import arrays
+from neurenix.addresses import is_readable
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.enums import DataType, as_data_type, as_dtype
 
@@ -59,6 +60,13 @@ def _at(address: int | None, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any
         return np.empty(0, dtype)
     if not address:
         raise InvalidArgumentError("the weights have elements and no address", got=f"count {count}, pointer {address}")
+    nbytes = (count + 1) // 2 if dtype.name in _HALVES else count * dtype.itemsize
+    if not is_readable(address, address + nbytes):
+        raise InvalidArgumentError(
+            "the weights are at an address that the processor can't read",
+            expected=f"{count} elements of {dtype} in the processor's memory, which nobody has freed",
+            got=f"{nbytes} bytes from {address:#x} on",
+        )
     if dtype.name not in _HALVES:
         return memory_at(address, (count,), dtype)
     pairs = memory_at(address, ((count + 1) // 2,), np.dtype(np.uint8))
