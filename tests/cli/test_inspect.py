@@ -140,3 +140,19 @@ def test_raw_inputs(call: Call, model: str, folder: Path) -> None:
     first = json.loads(call("run", model, "--loadInputs", "x=x.bin", "--json")[1])["outputs"]
     second = json.loads(call("run", model, "--load-inputs", "x:x.npy", "--json")[1])["outputs"]
     assert first == second
+
+
+def test_an_engine_file_runs_as_it_was_built(call: Call, model: str) -> None:
+    """Its level and hint are not those that a command has where nobody asks for any."""
+    asked = ("--optimization-level", 0, "--hint", "throughput", "--threads", 2)
+    assert call("export", model, "-o", "o.engine", "--precision", "fp32", *asked)[0] == 0
+    for command in ("inspect", "run"):
+        code, out, err = call(command, "o.engine", "--json")
+        assert code == 0 and "planned anew" not in out + err
+    assert "optimization_level 0, here 3" in call("inspect", "o.engine", "--optimization-level", 3, "--json")[1]
+
+
+def test_an_input_that_the_model_has_not_is_named(call: Call, model: str) -> None:
+    np.save("x.npy", np.ones((1, 3, 8, 8), np.float32))
+    code, _, err = call("run", model, "--load-inputs", "q:x.npy")
+    assert code == 1 and "no input 'q'" in err and "--shapes" not in err

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neurenix import files, shapes
+from neurenix import names as naming
 from neurenix.cli import progress
 from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
@@ -90,9 +91,11 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     """How to optimise, but for shapes and precision."""
     parser.add_argument("--threads", type=int, help="of the CPU (NEURENIX_THREADS, else all cores)")
     parser.add_argument("--backend", metavar="NAME", help="the preferred one: tensorrt, cuda or cpu (tensorrt)")
-    parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
+    parser.add_argument("--optimization-level", type=int, help="0 (no timing) to 5 (3, or that of an engine file)")
     parser.add_argument(
-        "--hint", choices=HINTS, default=HINTS[0], help="whether one call is to be fast, or many beside each other"
+        "--hint",
+        choices=HINTS,
+        help="one call is to be fast, or many beside each other (latency, or as the file)",
     )
     parser.add_argument("--deterministic", action="store_true", help="builds repeat: nothing is timed")
     parser.add_argument("--providers", nargs="+", metavar="NAME", help="which may be used, the preferred one first")
@@ -173,10 +176,10 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.plugins:
         look_here()
     batches = [load_inputs([file]) for file in arguments.sample]
-    return {
+    # What nobody asks for is, of an engine file, what it was built with.
+    asked = {"optimization_level": arguments.optimization_level, "hint": arguments.hint}
+    return {name: value for name, value in asked.items() if value is not None} | {
         "threads": arguments.threads,
-        "optimization_level": arguments.optimization_level,
-        "hint": arguments.hint,
         "deterministic": arguments.deterministic,
         "providers": arguments.providers,
         "exclude": _excluded(arguments.exclude),
@@ -251,6 +254,12 @@ def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:
     """The arrays of files, and random ones for the inputs that have none."""
     ports = model.inputs
     loaded = load_inputs(getattr(arguments, "load_inputs", None) or [], ports)
+    known = [port.name for port in ports]
+    for name in loaded:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"the model has no input {name!r}", expected=", ".join(known) or "none", hint=naming.hint(name, known)
+            )
     rest = [port for port in ports if port.name not in loaded]
     given = given_shapes(arguments) if rest else None
     if given is None and is_engine(arguments.model) and _has_ranges(model):

@@ -89,7 +89,8 @@ class SuppressionLayers:
             raise ShapeError(
                 "nms is for outputs of detectors that are known", tensor=name,
                 expected="[batch, boxes, 5 + classes] or [batch, 4 + classes, boxes]", got=str(list(shape)),
-                hint="postprocess=dict(nms=dict(classes=...)) says how many classes there are",
+                hint="postprocess=dict(nms=dict(classes=...)) says how many classes there are"
+                if self.classes is None else f"neither is of {self.classes} classes here",
             )  # fmt: skip
         x = adder.add("Cast", output, to="float32")
         if found == "channels":
