@@ -230,6 +230,13 @@ def test_no_checkpoint_executes_code(call: Call, net: str, folder: Path) -> None
     assert not (folder / "owned").exists()
 
 
+def test_a_program_of_engines_is_no_model(call: Call, model: str) -> None:
+    pytest.importorskip("torch")
+    assert call("export", model, "-o", "x.pt2", "--precision", "fp32")[0] == 0
+    code, _, err = call("run", "x.pt2")
+    assert code == 1 and "InferenceEngine('x.pt2')" in err
+
+
 def test_no_exported_program_executes_code(call: Call, net: str, folder: Path) -> None:
     """The archive's tensors are read by torch.load, which torch.export.load lets execute what they say."""
     torch = pytest.importorskip("torch")
