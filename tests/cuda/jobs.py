@@ -19,7 +19,8 @@ import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import get_backend
 from neurenix.quantization import MinMaxCalibrator
-from tests.conformance.chains import CHAINS, LARGE
+from tests.conformance.chains import CHAINS
+from tests.conformance.chains import large_convolutions as convolutions_of_tiles
 from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED, TILED
 from tests.cuda.stand_in import Recorded, warm_up
 
@@ -498,7 +499,7 @@ def products_of_8_bits() -> list[str]:
 def large_convolutions() -> set[str]:
     """The kernels for some conformance networks, all of whose forms were compiled to be timed."""
     found = set()
-    for chain, dtype in zip(LARGE[1::2], ("float16", "bfloat16", "float16", "bfloat16"), strict=True):
+    for chain, dtype in zip(convolutions_of_tiles()[1::2], ("float16", "bfloat16", "float16", "bfloat16"), strict=True):
         backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
         model = backend.optimize_model(chain.network(dtype), {})
         found |= {str(row["kernel"]) for row in model.report()["kernels"] if row["provider"] == "cuda"}
