@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import neurenix.hardware.tensorrt as trt
-from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix.errors import Error, InvalidArgumentError, ShapeError
 from tests.tensorrt_api.made import constant, engine_of
 from tests.tensorrt_api.test_layers import RNG, run
 
@@ -307,3 +307,12 @@ def test_weights_at_an_address_that_cannot_be_read() -> None:
 def test_layers_of_before_name_their_successor() -> None:
     with pytest.raises(AttributeError, match=r"add_fully_connected.*add_matrix_multiply"):
         _ = trt.Builder(trt.Logger()).create_network().add_fully_connected
+
+
+def test_inputs_of_one_name_are_an_error_of_ours() -> None:
+    network = trt.Builder(trt.Logger()).create_network()
+    first, second = (network.add_input(name, trt.float32, (1, 4)) for name in ("a", "b"))
+    network.add_identity(first)
+    second.name = "a"
+    with pytest.raises(Error, match="two inputs have the same name"):
+        network.add_identity(second)

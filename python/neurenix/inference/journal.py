@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ class Journal:
         size: tuple[int, int],
         resume: bool,
         overwrite: bool,
-        read: Sequence[Path] = (),
+        image: Any,
     ) -> None:
-        """`read`: the folders that the image is read from."""
+        """`image`: what is read, which no output may replace."""
         self._path = Path(f"{paths[0]}{ENDING}") if paths else None
         # As JSON gives it back.
         self._asked = json.loads(json.dumps(asked, default=_plain))
@@ -63,7 +63,7 @@ class Journal:
             )
         else:
             for path in there:
-                check_replaceable(path, read)
+                check_replaceable(path, image)
             self._clear(there)
 
     def _clear(self, there: list[Path]) -> None:

@@ -23,7 +23,6 @@ from neurenix.inference.journal import Journal, checksum
 from neurenix.inference.layout import Layout
 from neurenix.inference.rows import Arrays
 from neurenix.inference.stitching import Stitcher
-from neurenix.inference.stores import folders_of
 from neurenix.inference.targets import Target, paths_of
 from neurenix.log import LOG
 
@@ -110,7 +109,7 @@ class _Run:
         self._places = paths_of(settings.out, model.outputs)
         paths = [Path(place) for place in self._places.values() if _is_path(place)]
         size = (self._grid.images, self._grid.layers)
-        self._journal = Journal(paths, self._asked(), size, settings.resume, settings.overwrite, folders_of(given))
+        self._journal = Journal(paths, self._asked(), size, settings.resume, settings.overwrite, given)
         self._targets: dict[str, Target] = {}
         self._stitchers: dict[str, Stitcher] = {}
         self._skipped: list[str] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from neurenix.errors import FileError
 
 
-def folders_of(image: Any) -> list[Path]:
+def _folders_of(image: Any) -> list[Path]:
     """The folders of the zarr arrays that an image of zarr or Dask reads; none of another kind, or of another store."""
     found = []
     for array in _arrays(image):
@@ -33,12 +33,12 @@ def _arrays(image: Any) -> Iterator[Any]:
                     yield one
 
 
-def check_replaceable(path: Path, read: Sequence[Path]) -> None:
+def check_replaceable(path: Path, image: Any) -> None:
     """Raises `FileError` for an output that can't be replaced: what the image reads, or a folder that is no array."""
     if not path.is_dir():
         return
     place = path.resolve()
-    if any(place == folder or place in folder.parents for folder in read):
+    if any(place == folder or place in folder.parents for folder in _folders_of(image)):
         raise FileError("the output would replace the image", got=str(path), hint="give out= another name")
     if not _is_array(path):
         raise FileError(

@@ -207,7 +207,8 @@ class Definition(Scoped):
         try:
             self._sync(len(self._order))
         except Error:
-            if not self._order[self._ready]._late:
+            # An input, where no layer is left to be added.
+            if self._ready == len(self._order) or not self._order[self._ready]._late:
                 raise
         return self._ready == len(self._order)
 

@@ -77,7 +77,7 @@ def import_graph(
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for.
 
-    With `keeps_names` no two names of computed tensors stand for one: what a node hands on goes through Identity.
+    With `keeps_names` no two names of computed tensors stand for one: what a node passes through goes through Identity.
     """
     with check.only_our_errors():
         weights = Weights(folder, follow_links, apart)
@@ -149,7 +149,7 @@ class Graph:
         self.seed: int | None = None
         #: Whether sizes may follow from floats that are weights.
         self.sizes_of_floats = True
-        #: Whether what a node hands on is a tensor of its own.
+        #: Whether what a node passes through is a tensor of its own.
         self.keeps_names = False
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
@@ -356,7 +356,7 @@ class Graph:
             self.determined.add(node.outputs[0])
             return
         source = next(iter(node.proto.input), "")
-        if rule is rules.IDENTITY and not self.hands_on(node, self.tensors.get(source)):
+        if rule is rules.IDENTITY and not self.passes_through(node, self.tensors.get(source)):
             self.aliases[node.outputs[0]] = self.aliases.get(source, source)
             return
         given = rule(node)
@@ -367,21 +367,21 @@ class Graph:
             output = outputs[index] if index < len(outputs) else None
             if output is None:
                 raise UnsupportedError(f"output {index} of {node.op} is not supported", tensor=name)
-            output = self.own(node, name, output)
+            output = self.apart(node, name, output)
             self.put(name, output)
             if isinstance(output, Tensor):
                 self.determine(node, name, output)
 
-    def hands_on(self, node: Node, output: Given | None) -> bool:
+    def passes_through(self, node: Node, output: Given | None) -> bool:
         """Whether `keeps_names` asks for another tensor, as an output is a computed one that the node reads."""
         if not self.keeps_names or not isinstance(output, Tensor):
             return False
         sources = (self.aliases.get(source, source) for source in node.proto.input)
         return any(source not in self.constants and self.tensors.get(source) == output for source in sources)
 
-    def own(self, node: Node, name: str, output: Given) -> Given:
-        """An output; where the node hands it on, another tensor."""
-        if not isinstance(output, Tensor) or not self.hands_on(node, output):
+    def apart(self, node: Node, name: str, output: Given) -> Given:
+        """An output; where the node passes an input through, another tensor."""
+        if not isinstance(output, Tensor) or not self.passes_through(node, output):
             return output
         source = self.aliases.get(node.proto.input[0], node.proto.input[0])
         if source in self.wholes:

@@ -30,7 +30,7 @@ def _of_channels(scope: Scope, given: Tensor, channels: Any, groups: int) -> Ten
     return scope.add("Reshape", spread, scope.constant([-1], np.int64))
 
 
-def _turned(layer: ILayer, scope: Scope) -> list[Tensor]:
+def _rotary_embedding(layer: ILayer, scope: Scope) -> list[Tensor]:
     """Pairs of numbers turned by the angles of their places: the rotary embedding of ONNX's RotaryEmbedding."""
     x, rank = scope[0], rank_of(scope[0])
     size, dim = x.shape[-1], int(layer.rotary_embedding_dim)
@@ -215,7 +215,7 @@ class AlgebraLayers(Definition):
         """
         properties = {"interleaved": bool(interleaved), "rotary_embedding_dim": int(rotary_embedding_dim)}
         given = [input, cos_cache, sin_cache]
-        return self._append("RotaryEmbedding", given, properties, _turned, late=True, takes=4)
+        return self._append("RotaryEmbedding", given, properties, _rotary_embedding, late=True, takes=4)
 
     def add_attention(
         self, query: Any, key: Any, value: Any, norm_op: e.AttentionNormalizationOp, causal: bool
