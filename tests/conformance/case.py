@@ -65,6 +65,12 @@ class Case:
     sums: bool = False
     #: Whether the shapes of the inputs may be made symbolic.
     dynamic: bool = True
+    #: Whether it is as large as it is for kernels that only a GPU has: other providers' run the same code on smaller ones.
+    gpu_only: bool = False
+
+    def runs_on(self, provider: str) -> bool:
+        """Whether a provider is asked for it."""
+        return provider == "cuda" or not self.gpu_only
 
 
 def case(
@@ -78,10 +84,13 @@ def case(
     slack: float = 1.0,
     sums: bool = False,
     dynamic: bool = True,
+    gpu_only: bool = False,
     **attrs: Any,
 ) -> Case:
     """A case; keywords that are not listed are attributes of the op."""
-    return Case(name, inputs, attrs, tuple(dtypes), reference, outputs, result, opset, slack, sums, dynamic)
+    return Case(
+        name, inputs, attrs, tuple(dtypes), reference, outputs, result, opset, slack, sums, dynamic, gpu_only
+    )
 
 
 def normal(*shape: int) -> Given:

@@ -39,7 +39,7 @@ def parameters() -> list[Any]:
     for provider in PROVIDERS:
         known = exceptions(provider)
         for op, module in MODULES.items():
-            for case in module.CASES:
+            for case in (one for one in module.CASES if one.runs_on(provider)):
                 runs = [(dtype, False) for dtype in case.dtypes]
                 runs += [(dtype, True) for dtype in case.dtypes[:1] if case.dynamic]
                 for dtype, dynamic in runs:

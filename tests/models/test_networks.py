@@ -59,34 +59,30 @@ def check(model: Any, optimized: Any, shape: tuple[int, ...], seed: int) -> None
         assert np.abs(y - reference).max() <= WITHIN * np.abs(reference).max()
 
 
-@pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
 @pytest.mark.parametrize("name", STATIC)
-class TestNetwork:
-    def test_fixed_shape(self, name: str, dynamo: bool, tmp_path: Path) -> None:
-        model, shape = networks.make(name), STATIC[name]
-        export(model, torch.randn(shape), tmp_path / "model.onnx", dynamo, dynamic=False, any_size=False)
-        optimized = TensorRTBackend().optimize_model(tmp_path / "model.onnx", {"input": shape})
-        check(model, optimized, shape, 1)
-        check(model, optimized, shape, 2)
+def test_fixed_shape(name: str, tmp_path: Path) -> None:
+    model, shape = networks.make(name), STATIC[name]
+    export(model, torch.randn(shape), tmp_path / "model.onnx", dynamo=False, dynamic=False, any_size=False)
+    optimized = TensorRTBackend().optimize_model(tmp_path / "model.onnx", {"input": shape})
+    assert "reference" not in str(optimized.report())
+    check(model, optimized, shape, 1)
+    check(model, optimized, shape, 2)
 
-    def test_dynamic_shape(self, name: str, dynamo: bool, tmp_path: Path) -> None:
-        model, (profile, shapes) = networks.make(name, seed=1), DYNAMIC[name]
-        any_size = profile.min[2:] != profile.max[2:]
-        export(model, torch.randn(profile.opt), tmp_path / "model.onnx", dynamo, dynamic=True, any_size=any_size)
-        optimized = TensorRTBackend().optimize_model(tmp_path / "model.onnx", {"input": profile})
-        for seed, (batch, height, width) in enumerate(shapes):
-            check(model, optimized, (batch, profile.opt[1], height, width), seed)
+
+# An export by dynamo takes PyTorch 10 to 30 s: test_zoo.py has others.
+@pytest.mark.parametrize(
+    ("name", "dynamo"), [("resnet50", False), ("mobilenetv3", True), ("unet", True), ("yolov5s", False)]
+)
+def test_dynamic_shape(name: str, dynamo: bool, tmp_path: Path) -> None:
+    model, (profile, shapes) = networks.make(name, seed=1), DYNAMIC[name]
+    any_size = profile.min[2:] != profile.max[2:]
+    export(model, torch.randn(profile.opt), tmp_path / "model.onnx", dynamo, dynamic=True, any_size=any_size)
+    optimized = TensorRTBackend().optimize_model(tmp_path / "model.onnx", {"input": profile})
+    for seed, (batch, height, width) in enumerate(shapes):
+        check(model, optimized, (batch, profile.opt[1], height, width), seed)
 
 
 def test_a_module_needs_no_file() -> None:
-    model = networks.make("mobilenetv3", seed=2)
-    optimized = TensorRTBackend().optimize_model(model, {"input": (2, 3, 64, 64)})
-    check(model, optimized, (2, 3, 64, 64), 3)
-
-
-def test_no_layer_runs_on_its_naive_reference(tmp_path: Path) -> None:
-    for name, shape in STATIC.items():
-        path = tmp_path / f"{name}.onnx"
-        export(networks.make(name), torch.randn(shape), path, dynamo=False, dynamic=False, any_size=False)
-        report = TensorRTBackend().optimize_model(path, {"input": shape}).report()
-        assert "reference" not in str(report), name
+    model = networks.make("unet", seed=2)
+    optimized = TensorRTBackend().optimize_model(model, {"input": (1, 1, 48, 80)})
+    check(model, optimized, (1, 1, 48, 80), 3)

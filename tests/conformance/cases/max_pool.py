@@ -17,7 +17,7 @@ def pooled(x: Array, kernel_shape: list[int], strides: list[int] | None = None, 
 OP = "MaxPool"
 BYTES = {"dtypes": ["int8", "uint8"], "reference": pooled}
 #: Dtypes that a GPU compares several of at once, and a size at which a thread has results side by side.
-NARROW = {"dtypes": ["int8", "uint8", "float16", "bfloat16"], "reference": pooled, "dynamic": False}
+NARROW = {"dtypes": ["int8", "uint8", "float16", "bfloat16"], "reference": pooled, "dynamic": False, "gpu_only": True}
 HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
 CASES = [
     case("plain", normal(2, 3, 8, 9), **HALF),
