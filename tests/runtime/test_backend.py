@@ -203,6 +203,14 @@ def test_a_model_whose_dynamic_shapes_are_in_the_way_runs_at_the_given_ones(back
     assert [array.shape for array in got] == [(1, 2, 3, 8)] * 2
 
 
+@pytest.mark.parametrize("shapes", [{"x": (1, 4)}, (1, 4), [(1, 4)], [{"x": (1, 4)}], {"min": (1, 4), "opt": (1, 4)}])
+def test_an_unknown_op_is_named_however_the_shapes_are_given(backend: TensorRTBackend, shapes: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = '<ir_version: 8, opset_import: ["" : 18, "a" : 1]> m (float[1,4] x) => (float[1,4] y) { y = a.Nope(x) }'
+    with pytest.raises(nx.UnsupportedError, match="Nope"):
+        backend.optimize_model(onnx.parser.parse_model(text), shapes)
+
+
 def test_the_default_backend_can_be_chosen() -> None:
     assert nx.hardware.backends()[-1] == "cpu"
     assert type(nx.hardware.get_backend()) is TensorRTBackend

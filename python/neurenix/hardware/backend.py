@@ -326,10 +326,10 @@ def _build(
         network = to_network(model, input_shapes, values, options["refittable"])
         return _build_network(network, input_shapes, options, wanted)
     except (ShapeError, UnsupportedError) as error:
-        fixed = _fixed(model, network, input_shapes)
-        if fixed is None:
-            raise
         try:
+            fixed = _fixed(model, network, input_shapes)
+            if fixed is None:
+                raise error
             network = with_shapes(model, fixed, values)
             built = _build_network(network, input_shapes, options, wanted)
         except Error:
@@ -371,7 +371,7 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
     """The shapes to fix the inputs of a model to: the dimensions of which just one extent is asked for."""
     if not takes_shapes(model):
         return None
-    names = [t.name for t in network.inputs] if network is not None else list(input_shapes or ())
+    names = [t.name for t in network.inputs] if network is not None else _named(input_shapes)
     if isinstance(input_shapes, str) or not names:
         return None
     profiles = shapes.profiles(input_shapes, names)
@@ -380,6 +380,13 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
     own = {t.name: t.shape for t in network.inputs} if network is not None else {}
     fixed = {name: _fixed_dims(shape, own.get(name)) for name, shape in profiles[0].items()}
     return fixed if fixed != own else None
+
+
+def _named(input_shapes: Any) -> list[str]:
+    """The inputs that the shapes name; none of a shape alone, whose input only an imported model could tell."""
+    given = shapes.union(input_shapes)
+    is_range = isinstance(given, Mapping) and set(given) <= {"min", "opt", "max"}
+    return list(given) if isinstance(given, Mapping) and not is_range else []
 
 
 def _fixed_dims(shape: shapes.Shape, own: Sequence[int | str] | None) -> tuple[int | str, ...]:
