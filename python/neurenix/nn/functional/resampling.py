@@ -15,10 +15,10 @@ from neurenix.nn.traced import Traced
 _MODES = {
     "nearest": ("nearest", "asymmetric", 0),
     "nearest-exact": ("nearest", "half_pixel", 0),
-    "linear": ("linear", "pytorch_half_pixel", 1),
-    "bilinear": ("linear", "pytorch_half_pixel", 2),
-    "trilinear": ("linear", "pytorch_half_pixel", 3),
-    "bicubic": ("cubic", "pytorch_half_pixel", 2),
+    "linear": ("linear", "half_pixel", 1),
+    "bilinear": ("linear", "half_pixel", 2),
+    "trilinear": ("linear", "half_pixel", 3),
+    "bicubic": ("cubic", "half_pixel", 2),
 }
 
 
