@@ -65,10 +65,10 @@ def test_quotients_of_integers_keep_all_digits(mode: str) -> None:
     )
 
 
-def test_angles_have_the_signs_of_zeros() -> None:
+def test_angles_and_signs_are_those_of_zeros_too() -> None:
     y = [0.0, 0.0, -0.0, -0.0, 0.0, -0.0, 1.0, -1.0, INF, INF, -INF, 1.0, 1.0, NAN, 1.0, 0.0, 3.0, -3.0, 3.0, -3.0]
     x = [-1.0, 0.0, -1.0, 0.0, -0.0, -0.0, -0.0, 0.0, INF, -INF, INF, -INF, INF, 1.0, NAN, 5.0, 2.0, 2.0, -2.0, -2.0]
-    held(atan2=(torch.atan2, torch.tensor(y), torch.tensor(x)))
+    held(atan2=(torch.atan2, torch.tensor(y), torch.tensor(x)), signbit=(torch.signbit, torch.tensor(y)))
 
 
 def test_what_beta_leaves_out_is_not_read() -> None:

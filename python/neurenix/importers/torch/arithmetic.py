@@ -16,7 +16,8 @@ Translation = Callable[..., Any]
 
 def translations() -> dict[Any, Translation]:
     """What writes these operators in place of torch's own exporter."""
-    return {aten.atan2.default: _angle(), aten.div.Tensor_mode: _quotient()} | _without_self()
+    own = {aten.atan2.default: _angle(), aten.div.Tensor_mode: _quotient(), aten.signbit.default: _sign_bit()}
+    return own | _without_self()
 
 
 def _quotient() -> Translation:
@@ -52,6 +53,29 @@ def _quotient() -> Translation:
     return divided
 
 
+def _is_negative(given: Any, zero: Any) -> Any:
+    """Of numbers below zero, and of the zero whose reciprocal is."""
+    from onnxscript import opset18 as op
+
+    return op.Or(op.Less(given, zero), op.Less(op.Reciprocal(given), zero))
+
+
+def _sign_bit() -> Translation:
+    """Zeros have a sign too; that of NaN is not told."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    def sign_bit(self: Any) -> Any:
+        if not self.dtype.is_floating_point():
+            return core.aten_signbit(self)
+        # onnxscript takes its own tensors as well as ONNX's.
+        tensor: Any = ir.tensor(0.0, dtype=self.dtype)
+        return _is_negative(self, op.Constant(value=tensor))
+
+    return sign_bit
+
+
 def _angle() -> Translation:
     """Of magnitudes, then mirrored by the signs, which zeros have too."""
     from onnxscript import ir
@@ -65,14 +89,11 @@ def _angle() -> Translation:
 
         zero = number(0.0)
 
-        def is_negative(given: Any) -> Any:
-            return op.Or(op.Less(given, zero), op.Less(op.Reciprocal(given), zero))
-
         y, x = op.Abs(self), op.Abs(other)
         # Two zeros, and two infinities, have no quotient.
         steep = op.Where(op.Equal(y, x), op.Where(op.Equal(y, zero), zero, number(math.pi / 4)), op.Atan(op.Div(y, x)))
-        turned = op.Where(is_negative(other), op.Sub(number(math.pi), steep), steep)
-        return op.Where(is_negative(self), op.Neg(turned), turned)
+        turned = op.Where(_is_negative(other, zero), op.Sub(number(math.pi), steep), steep)
+        return op.Where(_is_negative(self, zero), op.Neg(turned), turned)
 
     return angle
 
