@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.nn.functional.common import Ints, spread
 from neurenix.nn.functional.pooling import adaptive_avg_pool
 from neurenix.nn.traced import Traced
@@ -124,8 +124,26 @@ def pad(x: Traced, pad: Sequence[int], mode: str = "constant", value: float | No
     if mode not in words or len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise InvalidArgumentError("the padding is not understood", expected=f"pairs, and a mode of {', '.join(words)}",
                                    got=f"{list(pad)}, {mode!r}")  # fmt: skip
+    _check_wrapped(x, pad, mode)
     pads = np.zeros((2, x.ndim), np.int64)
     for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         pads[:, -1 - place] = before, after
     fill = x.trace.constant(np.array(value or 0.0, x.dtype)) if mode == "constant" else None
     return x.trace.add("Pad", x, x.trace.constant(pads.reshape(-1)), fill, mode=words[mode])
+
+
+def _check_wrapped(x: Traced, pad: Sequence[int], mode: str) -> None:
+    """Raises `ShapeError` where what is mirrored or repeated would be more than there is."""
+    more = {"reflect": 1, "circular": 0}.get(mode)
+    if more is None:
+        return
+    for place, widest in enumerate(map(max, pad[::2], pad[1::2])):
+        extent = x.shape[-1 - place]
+        if isinstance(extent, int) and widest + more > extent:
+            raise ShapeError(
+                f"padding of mode {mode!r} is wider than the input",
+                layer=x.trace.path[-1] or None,
+                tensor=x.tensor.name,
+                expected=f"at most {extent - more} at dimension {x.ndim - 1 - place} of {list(x.shape)}",
+                got=str(list(pad)),
+            )
