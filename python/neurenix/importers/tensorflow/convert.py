@@ -14,6 +14,7 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_graph
 from neurenix.importers.tensorflow import (
+    arithmetic,
     handlers,
     images,
     keras_layer_norm,
@@ -53,7 +54,14 @@ UNLOWER = (
 HANDLERS: dict[str, tuple[plugin_ops.Handler, list[Any]]] = {
     "Erfc": (handlers.erfc, []),
     "OneHot": (handlers.one_hot, []),
+    "FloorDiv": (arithmetic.floor_div, []),
+    "FloorMod": (arithmetic.floor_mod, []),
+    "TruncateDiv": (arithmetic.truncate_div, []),
+    "TruncateMod": (arithmetic.truncate_mod, []),
     "ReverseV2": (handlers.reverse, []),
+    "ScatterNd": (handlers.scatter_nd, []),
+    "Select": (handlers.select, []),
+    "SelectV2": (handlers.select, []),
     "CropAndResize": (images.crop_and_resize, []),
     "ResizeArea": (images.resize_area, []),
     **{op: (images.resize, []) for op in images.MODES},

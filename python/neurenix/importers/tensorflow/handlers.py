@@ -72,6 +72,30 @@ def one_hot(context: Any, node: Any, name: str, args: Any) -> None:
     make.replace("OneHot", [classes, depth, values], axis=node.get_attr_value("axis", -1))
 
 
+def select(context: Any, node: Any, name: str, args: Any) -> None:
+    """Select and SelectV2 => Where; what tf2onnx makes of them, c * x + !c * y, is NaN where either one is.
+
+    Raises `ValueError` for a Select of rows of tensors whose rank is unknown.
+    """
+    make = Writer(context, node)
+    condition, *parts = node.input
+    if node.type == "Select" and context.get_rank(condition) == 1:
+        ranks = [rank for rank in map(context.get_rank, parts) if rank is not None]
+        if not ranks:
+            raise ValueError("the rank of what is selected must be known")
+        if ranks[0] > 1:
+            condition = make.add("Unsqueeze", condition, make.const(range(1, ranks[0])))
+    make.replace("Where", [condition, *parts])
+
+
+def scatter_nd(context: Any, node: Any, name: str, args: Any) -> None:
+    """ScatterNd, where what goes to the same place adds up."""
+    make = Writer(context, node)
+    base = make.add("Expand", make.const(0, make.numpy), make.int64(node.input[2]))
+    attrs = {} if make.numpy.kind == "b" else {"reduction": "add"}
+    make.replace("ScatterND", [base, make.int64(node.input[0]), node.input[1]], **attrs)
+
+
 def gelu(context: Any, node: Any, name: str, args: Any) -> None:
     """TensorFlow Lite's Gelu, in either form."""
     import math
