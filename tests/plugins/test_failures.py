@@ -60,6 +60,25 @@ def test_a_plugin_that_leaves_an_output_alone_is_named(how: str, left: int) -> N
     assert str(raised.value.layer).startswith(("mine", "PluginV2_0"))
 
 
+def test_a_StopIteration_is_an_exception_like_others() -> None:
+    class Ends(Unwritten):
+        def execute(self, inputs: list[Any], outputs: list[Any], stream: int) -> None:
+            next(iter([]))
+
+    with pytest.raises(nx.PluginError, match=r"execute raised StopIteration: .*test_failures\.py, line"):
+        built(network(Ends("here"))).create_execution_context().execute(X)
+
+
+@pytest.mark.parametrize("devices", [None, (), "gpu", ("cpu", None), 5])
+def test_devices_that_are_none_are_refused(devices: Any) -> None:
+    class Nowhere(Unwritten):
+        pass
+
+    Nowhere.devices = devices
+    with pytest.raises(nx.InvalidArgumentError, match="`devices` of a plugin names what is no kind of device"):
+        network(Nowhere("here"))
+
+
 @pytest.mark.parametrize("byte", PATTERNS)
 def test_bytes_that_a_watch_writes_too_are_an_answer(byte: int) -> None:
     """The outputs of the first call are filled with a pattern, and one may really be that."""

@@ -103,8 +103,9 @@ def test_several_outputs_one_of_which_nobody_wants() -> None:
     node = helper.make_node("Halves", ["x"], ["y", ""], domain="com.acme")
     np.testing.assert_array_equal(run(model(node)), X[:, :2])
     node = helper.make_node("Halves", ["x"], ["y", "i", "none"], domain="com.acme")
-    with pytest.raises(nx.UnsupportedError, match="output 2 of Halves is not supported"):
+    with pytest.raises(nx.UnsupportedError, match="output 2 of Halves is not supported") as raised:
         run(model(node))
+    assert "at most 2, the number of outputs that plugin Halves gives" in str(raised.value)
 
 
 def test_weights_are_inputs_like_others() -> None:

@@ -68,4 +68,14 @@ def rule(node: Node) -> Sequence[Tensor]:
             value = node.attrs[attr.name]
             fields[attr.name] = node.graph.read(value) if hasattr(value, "DESCRIPTOR") else value
     inputs = [node[index] for index in range(len(node))]
-    return add_registered(Scope(node.graph.network, node.name, [*inputs]), inputs, found, pack_all(fields))
+    outputs = add_registered(Scope(node.graph.network, node.name, [*inputs]), inputs, found, pack_all(fields))
+    beyond = next((name for name in node.outputs[len(outputs) :] if name), None)
+    if beyond is not None:
+        raise UnsupportedError(
+            f"output {list(node.outputs).index(beyond)} of {node.op} is not supported",
+            tensor=beyond,
+            expected=f"at most {len(outputs)}, the number of outputs that plugin {found[0]} gives",
+            got=str(len(node.outputs)),
+            hint="get_output_shape gives a list of shapes, one for each output",
+        )
+    return outputs

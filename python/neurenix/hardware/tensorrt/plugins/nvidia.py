@@ -21,7 +21,7 @@ from neurenix.hardware.tensorrt.plugins.describe import (
 from neurenix.hardware.tensorrt.plugins.dims import IExprBuilder, expressions, extent
 from neurenix.hardware.tensorrt.plugins.fields import SERIALIZED, Value, collection, pack, pack_all
 from neurenix.hardware.tensorrt.plugins.interfaces import IPluginV2DynamicExt, IPluginV3
-from neurenix.hardware.tensorrt.plugins.simple import workspace
+from neurenix.hardware.tensorrt.plugins.simple import kinds_of, workspace
 from neurenix.hardware.tensorrt.plugins.written import Watch
 
 
@@ -68,7 +68,7 @@ class Second:
     def __init__(self, plugin: IPluginV2DynamicExt) -> None:
         self.plugin = plugin
         self.identity = named(plugin, "plugin_type")
-        self.devices = list(plugin.devices)
+        self.devices = kinds_of(plugin)
 
     def fields(self) -> dict[str, Value]:
         """What a file keeps."""
@@ -127,7 +127,7 @@ class Third:
             )
         self._core, self._build, self._runtime = parts
         self.identity = named(self._core, "plugin_name")
-        self.devices = list(plugin.devices)
+        self.devices = kinds_of(plugin)
 
     def fields(self) -> dict[str, Value]:
         """What a file keeps."""

@@ -8,7 +8,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -175,6 +175,20 @@ def make(cls: type[IPluginV2], fields: dict[str, Value], phase: str) -> IPluginV
     return made
 
 
+def kinds_of(plugin: Any) -> list[str]:
+    """The kinds of devices that a plugin says it runs on. Raises `InvalidArgumentError` for what names none."""
+    said = plugin.devices
+    given = [said] if isinstance(said, str) else said
+    if isinstance(given, Collection) and given and all(kind in DEVICES for kind in given):
+        return list(given)
+    raise InvalidArgumentError(
+        "`devices` of a plugin names what is no kind of device",
+        expected=" and ".join(DEVICES),
+        got=str(given),
+        hint='devices = ("cpu",) runs on the processor alone, and data on GPUs are brought there',
+    )
+
+
 class Simple:
     """What the native module asks of an `IPluginV2`."""
 
@@ -189,11 +203,7 @@ class Simple:
         self._takes_workspace = "workspace" in inspect.signature(plugin.execute).parameters
 
     def _places(self) -> list[str]:
-        given = [self.plugin.devices] if isinstance(self.plugin.devices, str) else list(self.plugin.devices)
-        if not given or not set(given) <= set(DEVICES):
-            raise InvalidArgumentError(
-                "`devices` of a plugin names what is no kind of device", expected=" and ".join(DEVICES), got=str(given)
-            )
+        given = kinds_of(self.plugin)
         able = {"cpu": self._has_code, "cuda": self._has_code or self.has_source}
         found = [device for device in given if able[device]]
         if not found:
