@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.tensorflow import freezing
 from neurenix.importers.tensorflow.libraries import quiet, tensorflow
 from neurenix.importers.tensorflow.ports import Port, leaves, output_names, unique
 from neurenix.importers.tensorflow.request import Request
@@ -66,14 +67,13 @@ def frozen(function: Any, names: Sequence[str] | None = None, outputs: Sequence[
     Raises `UnsupportedError` for inputs and outputs that are no dense tensors, and where TensorFlow can't do it.
     """
     tf = tensorflow("importing a function of TensorFlow's")
-    from tensorflow.python.framework import convert_to_constants
-
     specs = _specs(tf, function)
     try:
         with quiet(), tf.device("/cpu:0"):
-            # Lowered control flow would take LSTM layers to pieces.
-            made = convert_to_constants.convert_variables_to_constants_v2(function, lower_control_flow=False)
+            made = freezing.constants(function)
             graph = made.graph.as_graph_def()
+    except UnsupportedError:
+        raise
     except Exception as error:
         raise UnsupportedError(
             f"TensorFlow can't make constants of the variables: {type(error).__name__}: {error}".partition("\n")[0],
