@@ -116,8 +116,9 @@ def trace(root: Module, input_shapes: Any = None) -> Network:
 
     `input_shapes` maps names to shapes in the order of `forward`'s arguments: tuples (float32), arrays (whose dtype
     counts too), or a `Shape`, whose least and greatest extents differ where a dimension is dynamic. A model with one
-    input, then called "input", takes its shape alone. Outputs are "output", "output_1", ..., or the keys of a dict.
-    Dynamic first dimensions of one range are one, the batch.
+    input, then called "input", takes its shape alone. Outputs are "output", "output_1", ..., or the keys of a dict;
+    what stands in tuples, lists and dicts in one another comes one after another, without None. Dynamic first
+    dimensions of one range are one, the batch.
     """
     given = input_shapes if isinstance(input_shapes, Mapping) else {"input": input_shapes}
     state = Trace(root)
@@ -148,7 +149,23 @@ def trace(root: Module, input_shapes: Any = None) -> Network:
 
 
 def _named(result: Any) -> list[tuple[str, Any]]:
+    """The outputs in tuples, lists and dicts, without those that are None, and what they are called."""
+    found: list[tuple[str, Any]] = []
+    for key, value in _leaves(result, None):
+        usual = "output" if not found else f"output_{len(found)}"
+        taken = {name for name, _ in found}
+        several = (f"{key}_{number}" for number in range(1, len(found) + 2))
+        found.append((next(name for name in (key or usual, *several) if name not in taken), value))
+    return found or [("output", result)]
+
+
+def _leaves(result: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
+    """What is no tuple, list or dict, with the innermost key that leads there."""
     if isinstance(result, Mapping):
-        return [(str(name), value) for name, value in result.items()]
-    several = list(result) if isinstance(result, (tuple, list)) else [result]
-    return [("output" if i == 0 else f"output_{i}", value) for i, value in enumerate(several)]
+        for name, value in result.items():
+            yield from _leaves(value, str(name))
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from _leaves(value, key)
+    elif result is not None:
+        yield key, result

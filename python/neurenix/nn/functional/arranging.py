@@ -37,10 +37,15 @@ def flatten(x: Traced, start_dim: int = 0, end_dim: int = -1) -> Traced:
 
 def where(condition: Traced, a: Any, b: Any) -> Traced:
     """a where the condition holds, b elsewhere."""
-    kind = next((v for v in (a, b) if isinstance(v, Traced)), None)
-    dtype = np.float32 if kind is None else kind.dtype
-    sides = [v if isinstance(v, Traced) else condition.trace.constant(np.asarray(v, dtype)) for v in (a, b)]
-    return condition.trace.add("Where", condition, *sides)
+    if isinstance(a, Traced):
+        return a.where(condition, b)
+    if isinstance(b, Traced):
+        second, first = b._pair(a)
+    else:
+        kind = np.result_type(np.asarray(a), np.asarray(b)).kind
+        dtype = np.dtype({"b": np.bool_, "i": np.int64, "u": np.int64}.get(kind, np.float32))
+        first, second = (condition.trace.constant(np.asarray(value, dtype)) for value in (a, b))
+    return condition.trace.add("Where", condition, first, second)
 
 
 def maximum(a: Traced, b: Any) -> Traced:

@@ -75,13 +75,23 @@ def _spread(value: float | Sequence[float], rank: int) -> list[float]:
 
 
 def pixel_shuffle(x: Traced, upscale_factor: int) -> Traced:
-    """Channels to blocks of pixels: [N, C r r, H, W] to [N, C, H r, W r]."""
-    return x.trace.add("DepthToSpace", x, blocksize=upscale_factor, mode="CRD")
+    """Channels to blocks of pixels: [..., C r r, H, W] to [..., C, H r, W r]."""
+    return _of_images(x, "DepthToSpace", upscale_factor)
 
 
 def pixel_unshuffle(x: Traced, downscale_factor: int) -> Traced:
-    """Blocks of pixels to channels: [N, C, H r, W r] to [N, C r r, H, W]."""
-    return x.trace.add("SpaceToDepth", x, blocksize=downscale_factor, mode="CRD")
+    """Blocks of pixels to channels: [..., C, H r, W r] to [..., C r r, H, W]."""
+    return _of_images(x, "SpaceToDepth", downscale_factor)
+
+
+def _of_images(x: Traced, op: str, blocksize: int) -> Traced:
+    if x.ndim == 4:
+        return x.trace.add(op, x, blocksize=blocksize, mode="CRD")
+    if x.ndim < 3:
+        raise ShapeError("this is no image", tensor=x.tensor.name, expected="[..., C, H, W]", got=str(list(x.shape)))
+    images = x.unsqueeze(0) if x.ndim == 3 else x.flatten(0, -4)
+    made = images.trace.add(op, images, blocksize=blocksize, mode="CRD")
+    return made.squeeze(0) if x.ndim == 3 else made.reshape(*x.shape[:-3], *made.shape[1:])
 
 
 def channel_shuffle(x: Traced, groups: int) -> Traced:

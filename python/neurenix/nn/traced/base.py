@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurenix._native import Tensor
+from neurenix.nn.traced import missing, promotion
 from neurenix.nn.traced.extent import Extent
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class Base:
     def __init__(self, trace: Trace, tensor: Tensor) -> None:
         self.trace = trace
         self.tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        # Protocols that Python and numpy ask for are no methods that somebody wrote.
+        raise AttributeError(name) if name.startswith("__") or name in Base.__slots__ else missing.method(name, self)
 
     def __repr__(self) -> str:
         return f"Traced({self.tensor!r})"
@@ -56,13 +61,26 @@ class Base:
         """A layer on this tensor and others."""
         return self.trace.add(op, self.tensor, *others, **attrs)
 
+    def _as(self, dtype: Any) -> Traced:
+        """This tensor as a dtype; without a layer where it is of it."""
+        return self.trace.wrap(self.tensor) if self.dtype == dtype else self._add("Cast", to=np.dtype(dtype))
+
+    def _pair(self, value: Any) -> tuple[Traced, Traced]:
+        """This tensor and an operand, both in the dtype that PyTorch computes them in."""
+        if isinstance(value, np.ndarray):
+            value = self.trace.constant(value)
+        if isinstance(value, Base):
+            dtype = promotion.of_tensors(self.dtype, self.ndim, value.dtype, value.ndim)
+            return self._as(dtype), value._as(dtype)
+        mine = self._as(promotion.beside_number(self.dtype, 0 if isinstance(value, Extent) else value))
+        return mine, mine._other(value)
+
     def _other(self, value: Any) -> Traced:
-        """An operand beside this tensor; numbers take its dtype, and so do the extents of dynamic dimensions."""
+        """An operand in this tensor's dtype, unless it is a tensor itself."""
         if isinstance(value, Base):
             return self.trace.wrap(value.tensor)
         if isinstance(value, Extent):
-            number = value.traced()
-            return number if number.dtype == self.dtype else number._add("Cast", to=self.dtype)
+            return value.traced()._as(self.dtype)
         if isinstance(value, np.ndarray):
             return self.trace.constant(value)
         return self.trace.wrap(self.trace.network.add_constant("constant", np.asarray(value, self.dtype)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurenix.errors import UnsupportedError
+from neurenix.nn.traced import promotion
 from neurenix.nn.traced.base import Base
 
 if TYPE_CHECKING:
@@ -86,24 +87,35 @@ class Elements(Base):
         """The nearest integer, the even one of two."""
         return self._add("Round")
 
+    def trunc(self) -> Traced:
+        """Without what is behind the point."""
+        if promotion.kind(self.dtype) < 2:
+            return self._as(self.dtype)
+        return self._add("Sign")._add("Mul", self._add("Abs")._add("Floor"))
+
     def pow(self, exponent: Any) -> Traced:
         """x ** exponent."""
-        return self._add("Pow", self._other(exponent))
+        base, exponent = self._pair(exponent)
+        return base._add("Pow", exponent)
 
     def clamp(self, min: Any = None, max: Any = None) -> Traced:
         """min(max(x, min), max)."""
-        bounds = [None if bound is None else self._other(bound) for bound in (min, max)]
-        return self._add("Clip", *bounds)
+        x = self._as(self.dtype)
+        for bound in (min, max):
+            x = x if bound is None else x._pair(bound)[0]
+        return x._add("Clip", *(None if bound is None else x._pair(bound)[1] for bound in (min, max)))
 
     clip = clamp
 
     def maximum(self, other: Any) -> Traced:
         """The greater of each pair of elements."""
-        return self._add("Max", self._other(other))
+        first, second = self._pair(other)
+        return first._add("Max", second)
 
     def minimum(self, other: Any) -> Traced:
         """The lesser of each pair of elements."""
-        return self._add("Min", self._other(other))
+        first, second = self._pair(other)
+        return first._add("Min", second)
 
     def logical_not(self) -> Traced:
         """Whether elements of bool are false."""
@@ -112,6 +124,19 @@ class Elements(Base):
     def masked_fill(self, mask: Any, value: Any) -> Traced:
         """The value where the mask is true, x elsewhere."""
         return self._other(mask)._add("Where", self._other(value), self.tensor)
+
+    def where(self, condition: Traced, other: Any) -> Traced:
+        """x where the condition holds, `other` elsewhere."""
+        first, second = self._pair(other)
+        return condition._add("Where", first, second)
+
+    def tril(self, diagonal: int = 0) -> Traced:
+        """The lower triangles of the matrices in the last two dimensions, 0 above; `diagonal` moves it to the right."""
+        return self._add("Trilu", self.trace.constant(np.array(diagonal, np.int64)), upper=0)
+
+    def triu(self, diagonal: int = 0) -> Traced:
+        """The upper triangles of the matrices in the last two dimensions, 0 below; `diagonal` moves it to the right."""
+        return self._add("Trilu", self.trace.constant(np.array(diagonal, np.int64)), upper=1)
 
     def softmax(self, dim: int) -> Traced:
         """exp(x) / sum(exp(x)) along a dimension."""
@@ -133,17 +158,21 @@ class Reductions(Base):
         axes = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
         return self._add(op, axes=axes, keepdims=int(keepdim))
 
+    def _summed(self) -> Traced:
+        """In the dtype of sums: that of truths and integers is int64."""
+        return self._as(self.dtype if promotion.kind(self.dtype) == 2 else np.int64)
+
     def mean(self, dim: Any = None, keepdim: bool = False) -> Traced:
         """The mean."""
         return self._reduce("ReduceMean", dim, keepdim)
 
     def sum(self, dim: Any = None, keepdim: bool = False) -> Traced:
         """The sum."""
-        return self._reduce("ReduceSum", dim, keepdim)
+        return self._summed()._reduce("ReduceSum", dim, keepdim)
 
     def prod(self, dim: Any = None, keepdim: bool = False) -> Traced:
         """The product."""
-        return self._reduce("ReduceProd", dim, keepdim)
+        return self._summed()._reduce("ReduceProd", dim, keepdim)
 
     def amax(self, dim: Any = None, keepdim: bool = False) -> Traced:
         """The greatest."""
@@ -152,6 +181,18 @@ class Reductions(Base):
     def amin(self, dim: Any = None, keepdim: bool = False) -> Traced:
         """The least."""
         return self._reduce("ReduceMin", dim, keepdim)
+
+    def any(self, dim: Any = None, keepdim: bool = False) -> Traced:
+        """Whether one is other than 0."""
+        return self._as(np.bool_)._as(np.int32)._reduce("ReduceMax", dim, keepdim)._as(np.bool_)
+
+    def all(self, dim: Any = None, keepdim: bool = False) -> Traced:
+        """Whether each is other than 0."""
+        return self._as(np.bool_)._as(np.int32)._reduce("ReduceMin", dim, keepdim)._as(np.bool_)
+
+    def logsumexp(self, dim: Any, keepdim: bool = False) -> Traced:
+        """log(sum(exp(x)))."""
+        return self._reduce("ReduceLogSumExp", dim, keepdim)
 
     def max(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """The greatest of all, or of a dimension with where it is."""
@@ -175,8 +216,12 @@ class Reductions(Base):
         flat = self._add("Reshape", self.trace.constant(np.array([-1], np.int64)))
         return flat._add(op, axis=0, keepdims=0)
 
-    def var(self, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Traced:
-        """The variance; `correction` is taken from the number of elements, which must be known unless it is 0."""
+    def var(self, dim: Any = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None) -> Traced:
+        """The variance; `correction` is taken from the number of elements, which must be known unless it is 0.
+
+        `unbiased` is a correction of 1, or of none.
+        """
+        correction = int(correction if unbiased is None else unbiased)
         centred = self._add("Sub", self.mean(dim, keepdim=True))
         squares = centred._add("Mul", centred)
         if correction == 0:
@@ -191,9 +236,9 @@ class Reductions(Base):
             )
         return squares.sum(dim, keepdim) / float(np.prod(extents) - correction)
 
-    def std(self, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Traced:
+    def std(self, dim: Any = None, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None) -> Traced:
         """The deviation, as `var` has it."""
-        return self.var(dim, correction, keepdim).sqrt()
+        return self.var(dim, correction, keepdim, unbiased).sqrt()
 
     def norm(self, p: float = 2.0, dim: Any = None, keepdim: bool = False) -> Traced:
         """The norm of order p; infinity is the greatest amount."""
@@ -205,11 +250,4 @@ class Reductions(Base):
 
     def cumsum(self, dim: int) -> Traced:
         """The sum up to each element along a dimension."""
-        return self._add("CumSum", self.trace.constant(np.array(dim, np.int64)))
-
-    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Traced, Traced]:
-        """The k greatest (or least) along a dimension, and where they are."""
-        count = self.trace.constant(np.array([k], np.int64))
-        attrs = {"axis": dim, "largest": int(largest), "sorted": int(sorted)}
-        values, places = self.trace.add_all("TopK", [self.trace.wrap(self.tensor), count], **attrs)
-        return values, places
+        return self._summed()._add("CumSum", self.trace.constant(np.array(dim, np.int64)))

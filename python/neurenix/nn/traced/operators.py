@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix.nn.traced import promotion
 from neurenix.nn.traced.base import Base
 from neurenix.nn.traced.indexing import index
 
@@ -40,14 +43,25 @@ class Operators(Base):
         return index(self.trace.wrap(self.tensor), key if isinstance(key, tuple) else (key,))
 
     def _binary(self, op: str, other: Any, swapped: bool = False, **attrs: Any) -> Traced:
-        other = self._other(other)
-        return other._add(op, self, **attrs) if swapped else self._add(op, other, **attrs)
+        first, second = self._pair(other)
+        return second._add(op, first, **attrs) if swapped else first._add(op, second, **attrs)
+
+    def _logic(self, truths: str, bits: str, other: Any) -> Traced:
+        first, second = self._pair(other)
+        return first._add(truths if first.dtype.kind == "b" else bits, second)
+
+    def _quotient(self, other: Any, swapped: bool = False) -> Traced:
+        """In floats, as Div of integers leaves out what is behind the point."""
+        first, second = self._pair(other)
+        if promotion.kind(first.dtype) < 2:
+            first, second = first._as(np.float32), second._as(np.float32)
+        return second._add("Div", first) if swapped else first._add("Div", second)
 
     def __add__(self, other: Any) -> Traced:
-        return self._binary("Add", other)
+        return self._logic("Or", "Add", other)
 
     def __radd__(self, other: Any) -> Traced:
-        return self._binary("Add", other, True)
+        return self._logic("Or", "Add", other)
 
     def __sub__(self, other: Any) -> Traced:
         return self._binary("Sub", other)
@@ -56,28 +70,29 @@ class Operators(Base):
         return self._binary("Sub", other, True)
 
     def __mul__(self, other: Any) -> Traced:
-        return self._binary("Mul", other)
+        return self._logic("And", "Mul", other)
 
     def __rmul__(self, other: Any) -> Traced:
-        return self._binary("Mul", other, True)
+        return self._logic("And", "Mul", other)
 
     def __truediv__(self, other: Any) -> Traced:
-        return self._binary("Div", other)
+        return self._quotient(other)
 
     def __rtruediv__(self, other: Any) -> Traced:
-        return self._binary("Div", other, True)
+        return self._quotient(other, True)
 
     def __floordiv__(self, other: Any) -> Traced:
-        if self.dtype.kind == "f":
-            return self._binary("Div", other)._add("Floor")
+        first, second = self._pair(other)
+        if promotion.kind(first.dtype) == 2:
+            return first._add("Div", second)._add("Floor")
         # Div of integers leaves out what is behind the point; Mod has the divisor's sign.
-        other = self._other(other)
-        return self._add("Sub", self._add("Mod", other))._add("Div", other)
+        return first._add("Sub", first._add("Mod", second))._add("Div", second)
 
     def __mod__(self, other: Any) -> Traced:
-        if self.dtype.kind == "f":
-            return self._add("Sub", (self // other) * other)
-        return self._binary("Mod", other)
+        first, second = self._pair(other)
+        if promotion.kind(first.dtype) == 2:
+            return first._add("Sub", (first // second)._add("Mul", second))
+        return first._add("Mod", second)
 
     def __pow__(self, other: Any) -> Traced:
         return self._binary("Pow", other)
@@ -86,10 +101,10 @@ class Operators(Base):
         return self._binary("Pow", other, True)
 
     def __matmul__(self, other: Any) -> Traced:
-        return self._binary("MatMul", other)
+        return self._add("MatMul", self._other(other))
 
     def __rmatmul__(self, other: Any) -> Traced:
-        return self._binary("MatMul", other, True)
+        return self._other(other)._add("MatMul", self)
 
     def __neg__(self) -> Traced:
         return self._add("Neg")
@@ -101,13 +116,13 @@ class Operators(Base):
         return self._add("Not" if self.dtype.kind == "b" else "BitwiseNot")
 
     def __and__(self, other: Any) -> Traced:
-        return self._binary("And" if self.dtype.kind == "b" else "BitwiseAnd", other)
+        return self._logic("And", "BitwiseAnd", other)
 
     def __or__(self, other: Any) -> Traced:
-        return self._binary("Or" if self.dtype.kind == "b" else "BitwiseOr", other)
+        return self._logic("Or", "BitwiseOr", other)
 
     def __xor__(self, other: Any) -> Traced:
-        return self._binary("Xor" if self.dtype.kind == "b" else "BitwiseXor", other)
+        return self._logic("Xor", "BitwiseXor", other)
 
     def __lt__(self, other: Any) -> Traced:
         return self._binary("Less", other)

@@ -37,10 +37,23 @@ class Shaping(Base):
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Traced:
         """Dimensions from `start_dim` to `end_dim` as one."""
-        start, end = start_dim % self.ndim, end_dim % self.ndim
+        if self.ndim == 0:
+            return self.reshape(1)
+        start, end = self._axis(start_dim), self._axis(end_dim)
         if start == 1 and end == self.ndim - 1:
             return self._add("Flatten", axis=1)
         return self.reshape(*self.shape[:start], -1, *self.shape[end + 1 :])
+
+    def _axis(self, dim: int) -> int:
+        """The number of a dimension from the front. Raises `ShapeError` for one that is not there."""
+        if -self.ndim <= dim < self.ndim:
+            return dim % self.ndim
+        raise ShapeError(
+            "there is no such dimension",
+            tensor=self.tensor.name,
+            expected=f"{-self.ndim} to {self.ndim - 1}",
+            got=f"{dim} of {list(self.shape)}",
+        )
 
     def unflatten(self, dim: int, sizes: Sequence[Any]) -> Traced:
         """One dimension as several."""
