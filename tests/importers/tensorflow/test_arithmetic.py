@@ -104,3 +104,54 @@ def test_indices_of_scatters_that_come_again() -> None:
     indices = np.array([[1], [3], [1], [0]], "int32")
     same(lambda x, i: tf.scatter_nd(i, x, [4]), VALUES[:4], indices)
     same(lambda x, i: tf.scatter_nd(i, x, [5, 3]), RNG.integers(0, 9, (4, 3)).astype("int32"), indices)
+
+
+def test_saturations() -> None:
+    image = RNG.uniform(-0.2, 1, (4, 5, 3)).astype("float32")
+    image[0, 0] = 0.3
+    for factor in (0.0, 0.4, 3.0):
+        same(lambda x, by=factor: tf.image.adjust_saturation(x, by), image, bound=1e-5)
+
+
+# Halves of steps would be rounded up by the one, and to even ones by the other.
+STEPS = np.random.default_rng(1).uniform(-8, 8, 240).astype("float32")
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_fake_quantization(bits: int, narrow: bool) -> None:
+    options = {"num_bits": bits, "narrow_range": narrow}
+    for low, high in ((-1, 1), (0, 6), (-1.7, 3.3), (1, 4)):
+        same(
+            lambda x, a=low, b=high: tf.quantization.fake_quant_with_min_max_args(x, a, b, **options), STEPS, bound=1e-6
+        )
+    ranges = [-1.0, 0.0, -0.5], [1.0, 3.0, 2.5]
+    rows = STEPS.reshape(80, 3)
+    same(lambda x: tf.quantization.fake_quant_with_min_max_vars(x, -2.0, 1.3, **options), rows, bound=1e-6)
+    same(lambda x: tf.quantization.fake_quant_with_min_max_vars_per_channel(x, *ranges, **options), rows, bound=1e-6)
+
+
+def test_boxes_that_lose_a_share_of_their_scores() -> None:
+    def function(boxes: Any, scores: Any) -> Any:
+        return tf.image.non_max_suppression_with_scores(boxes, scores, 3, 0.5, soft_nms_sigma=0.3)
+
+    boxes, scores = np.zeros((3, 4), "float32"), np.zeros(3, "float32")
+    with pytest.raises(nx.UnsupportedError, match="soft_nms_sigma must be 0"):
+        nx.importers.from_tensorflow(signed(function, boxes, scores))
+
+
+SMALL = np.array([-0.9, -1e-3, -1e-8, 0, 1e-30, 1e-7, 0.3, 4, np.inf, np.nan], "float32")
+PAIRS = np.array([0, np.nan, 2, np.inf, 0, 3, 0, 2, 1, 0], "float32")
+FUNCTIONS = {
+    "log1p": lambda x: tf.math.log1p(x),
+    "expm1": lambda x: tf.math.expm1(x),
+    "xlogy": lambda x: tf.math.xlogy(PAIRS, x) + tf.math.xdivy(PAIRS, x),
+    "mul_no_nan": lambda x: tf.math.multiply_no_nan(x, PAIRS),
+    "bucketize": lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[-1e-3, 0.0, 0.3, 5]),
+    "norms": lambda x: tf.nn.l2_loss(x[:6]) + tf.math.reduce_euclidean_norm(tf.reshape(x[:8], (2, 4)), 1),
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_functions(kind: str) -> None:
+    same(FUNCTIONS[kind], SMALL, bound=1e-6)

@@ -15,6 +15,8 @@ from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_graph
 from neurenix.importers.tensorflow import (
     arithmetic,
+    colors,
+    elementwise,
     handlers,
     images,
     keras_layer_norm,
@@ -22,6 +24,7 @@ from neurenix.importers.tensorflow import (
     onnx_names,
     plugin_ops,
     ports,
+    quantization,
     recurrent,
     segments,
     threats,
@@ -52,7 +55,14 @@ UNLOWER = (
 
 #: What we convert ourselves.
 HANDLERS: dict[str, tuple[plugin_ops.Handler, list[Any]]] = {
+    "AdjustSaturation": (colors.adjust_saturation, []),
+    "Bucketize": (elementwise.bucketize, []),
     "Erfc": (handlers.erfc, []),
+    "EuclideanNorm": (elementwise.euclidean_norm, []),
+    "Expm1": (elementwise.expm1, []),
+    "L2Loss": (elementwise.l2_loss, []),
+    "Log1p": (elementwise.log1p, []),
+    "NonMaxSuppressionV5": (images.suppress, []),
     "OneHot": (handlers.one_hot, []),
     "FloorDiv": (arithmetic.floor_div, []),
     "FloorMod": (arithmetic.floor_mod, []),
@@ -64,6 +74,8 @@ HANDLERS: dict[str, tuple[plugin_ops.Handler, list[Any]]] = {
     "SelectV2": (handlers.select, []),
     "CropAndResize": (images.crop_and_resize, []),
     "ResizeArea": (images.resize_area, []),
+    **{op: (elementwise.absorbing, []) for op in elementwise.ABSORBING},
+    **{op: (quantization.fake_quant, []) for op in quantization.OPS},
     **{op: (images.resize, []) for op in images.MODES},
     **{op: (segments.sorted_segments, []) for op in segments.SORTED},
     **{op: (segments.unsorted_segments, []) for op in segments.UNSORTED},

@@ -119,6 +119,19 @@ def crop_and_resize(context: Any, node: Any, name: str, args: Any) -> None:
     make.replace("Where", [inside, found, outside])
 
 
+def suppress(context: Any, node: Any, name: str, args: Any) -> None:
+    """NonMaxSuppressionV5, as tf2onnx has it, if scores stay as they are.
+
+    Raises `ValueError` where boxes lose a share of their scores instead.
+    """
+    from tf2onnx.onnx_opset.tensor import NonMaxSuppression
+
+    sigma = node.inputs[5]
+    if not sigma.is_const() or np.any(sigma.get_tensor_value(as_list=False) != 0):
+        raise ValueError("soft_nms_sigma must be 0: boxes that lose a share of their scores are not supported")
+    NonMaxSuppression.version_13(context, node)
+
+
 class _Places:
     """Where the elements of the results of all boxes lie along one axis of their images: a list for each box."""
 
