@@ -77,3 +77,17 @@ def test_reverse() -> None:
     x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
     engine = check(function, {"output": x[::-1, :, ::-1]}, {"x": x})
     assert "ReverseSequence" not in ops(engine)
+
+
+def test_bfloat16_stays_bfloat16() -> None:
+    layers = keras.layers
+    x = keras.Input((12, 12, 3), name="x")
+    policy = {"dtype": "mixed_bfloat16"}
+    h = layers.BatchNormalization(**policy)(layers.Conv2D(8, 3, activation="relu", **policy)(x))
+    h = layers.LSTM(8, return_sequences=True, **policy)(layers.Reshape((25, 32), **policy)(layers.Flatten()(h[:, :10])))
+    model = alive(keras.Model(x, layers.Dense(5, dtype="float32", name="y")(layers.Dense(9, **policy)(h))))
+    # Too large for float16.
+    given = 1e5 * np.random.default_rng(0).normal(size=(2, 12, 12, 3)).astype("float32")
+    dtypes = {str(port.dtype) for layer in nx.importers.from_tensorflow(model).layers for port in layer.outputs}
+    assert "bfloat16" in dtypes and "float16" not in dtypes
+    check(model, {"y": model(given)}, {"x": given}, 3e-2)

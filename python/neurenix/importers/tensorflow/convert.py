@@ -21,6 +21,7 @@ from neurenix.importers.tensorflow import (
     images,
     keras_layer_norm,
     lists,
+    narrow,
     onnx_names,
     plugin_ops,
     ports,
@@ -39,7 +40,7 @@ from neurenix.log import LOG
 
 #: The opset that tf2onnx writes best.
 OPSET = 18
-#: tf2onnx keeps functions of a model in a global.
+#: tf2onnx keeps functions of a model, and dtypes, in globals.
 LOCK = threading.Lock()
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
@@ -104,7 +105,7 @@ def _onnx_model(frozen: Frozen, request: Request) -> tuple[Any, dict[str, list[i
     shapes = ports.dims(frozen.inputs, frozen.shape, request)
     _write_shapes(frozen.graph, shapes)
     large = weights.detached(frozen.graph)
-    with LOCK:
+    with LOCK, narrow.bfloat16_kept():
         try:
             return to_onnx(lambda: _from_graph(frozen, list(large))), shapes, large
         except UnsupportedError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from neurenix.importers.tensorflow.writer import Writer
@@ -64,6 +65,6 @@ def sorted_segments(context: Any, node: Any, name: str, args: Any) -> None:
 def _identity(kind: str, dtype: np.dtype[Any]) -> Any:
     """What an empty segment is: TensorFlow's extremes are finite."""
     if kind in ("Max", "Min"):
-        limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else ml_dtypes.finfo(dtype)
         return limits.min if kind == "Max" else limits.max
     return 1 if kind == "Prod" else 0
