@@ -81,7 +81,7 @@ fn random_network(random: &mut Random) -> Network {
 #[test]
 fn memory_is_never_shared_wrongly() {
     let mut random = Random(7);
-    for round in 0..300 {
+    for round in 0..100 {
         let network = random_network(&mut random);
         let inputs: Vec<_> = network
             .inputs()

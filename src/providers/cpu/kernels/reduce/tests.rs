@@ -95,7 +95,7 @@ fn long_reductions_are_shared_and_precise() {
         ("h 70 30", &[0]),
     ] {
         for op in ["ReduceSum", "ReduceSumSquare", "ReduceMin"] {
-            check(DType::Float32, op, shape, axes, true, 400);
+            check(DType::Float32, op, shape, axes, true, 200);
         }
     }
 }
