@@ -36,7 +36,7 @@ CASES = {
     ),
     "bench model.onnx --iterations 0": "bench: --iterations is too small\n  expected: 1 or more\n  got: 0\n",
     "run model.h5": (
-        "run: a file of Keras 2 (HDF5) can't be opened\n"
+        "run: a file in Keras 2's format (HDF5) can't be opened\n"
         "  expected: a .onnx, .pt2, .keras, .tflite or .pb file, a SavedModel folder, an .engine file, or "
         "package.module:factory\n  got: model.h5\n"
         "  hint: open it with Keras (keras.saving.load_model) and save it anew: model.save('model.keras')\n"

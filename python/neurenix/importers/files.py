@@ -27,9 +27,17 @@ def refuse_folder(path: Path, expected: str) -> UnsupportedError:
 
 
 def refuse_keras_2(path: Path, expected: str) -> UnsupportedError:
-    """The error for a file in which Keras 2 kept a model, or its weights."""
+    """The error for a file in which Keras 2 kept a model, or Keras the weights of one."""
+    if path.name.lower().endswith(".weights.h5"):
+        return UnsupportedError(
+            "the file holds weights of Keras', not a model",
+            expected=expected,
+            got=str(path),
+            hint="make the model and load them (model.load_weights(path)), and give it, or save it as a whole: "
+            "model.save('model.keras')",
+        )
     return UnsupportedError(
-        "a file of Keras 2 (HDF5) can't be opened",
+        "a file in Keras 2's format (HDF5) can't be opened",
         expected=expected,
         got=str(path),
         hint="open it with Keras (keras.saving.load_model) and save it anew: model.save('model.keras')",

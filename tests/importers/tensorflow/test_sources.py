@@ -123,6 +123,51 @@ def test_subclassed_models_say_what_they_take() -> None:
         nx.importers.from_tensorflow(model)
 
 
+def test_subclassed_models_that_take_dicts_and_lists() -> None:
+    class Model(keras.Model):
+        def __init__(self, call: Any) -> None:
+            super().__init__()
+            self.function = call
+            self.first = keras.layers.Dense(3, kernel_initializer=keras.initializers.RandomNormal(0.0, 1.0, 1))
+
+        def call(self, inputs: Any) -> Any:
+            return self.function(self, inputs)
+
+    rng = np.random.default_rng(0)
+    x = {"u": rng.normal(size=(2, 4)).astype("float32"), "v": rng.normal(size=(2, 3)).astype("float32")}
+    shapes = {name: (None, *array.shape[1:]) for name, array in x.items()}
+    for called in (True, False):
+        model = Model(lambda model, inputs: model.first(inputs["u"]) * inputs["v"])
+        if called:
+            model(x)
+        network = nx.importers.from_tensorflow(model, input_shapes=shapes)
+        (found,) = nx.optimize(network, {name: array.shape for name, array in x.items()}, verify=False)(x).values()
+        np.testing.assert_allclose(found, model(x), atol=1e-5)
+    listed = Model(lambda model, inputs: model.first(inputs[0]) * inputs[1])
+    check(listed, {"output": listed(list(x.values()))}, x, input_shapes=shapes)
+    with pytest.raises(nx.InvalidArgumentError, match="called with other inputs"):
+        nx.importers.from_tensorflow(listed, input_shapes={"u": (None, 4)})
+    with pytest.raises(nx.InvalidArgumentError, match=r"incompatible shapes|Dimensions must be equal") as caught:
+        nx.importers.from_tensorflow(listed, input_shapes={"u": (2, 4), "v": (2, 5)})
+    assert "model.export" in str(caught.value.hint)
+
+
+def test_models_that_only_a_call_builds() -> None:
+    class Ids(keras.Model):
+        def call(self, ids: Any) -> Any:
+            return ids // 2 + 1
+
+    ids = np.array([[1, 20_000_001]], "int32")
+    engine = nx.optimize(Ids(), {"ids": ids}, verify=False)
+    (found,) = engine({"ids": ids}).values()
+    np.testing.assert_array_equal(found, ids // 2 + 1)
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
+    model = keras.Sequential([keras.layers.Dense(3)])
+    engine = nx.optimize(model, {"x": (2, 4)}, verify=False)
+    (found,) = engine({"x": x}).values()
+    np.testing.assert_allclose(found, model(x), atol=1e-5)
+
+
 def test_signatures(tmp_path: Path) -> None:
     class Two(tf.Module):
         def __init__(self) -> None:

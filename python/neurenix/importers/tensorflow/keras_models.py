@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError, UnsupportedError
-from neurenix.importers.tensorflow import functions
+from neurenix.importers.tensorflow import functions, keras_subclasses
 from neurenix.importers.tensorflow.libraries import quiet, tensorflow
 from neurenix.importers.tensorflow.ports import leaves, output_names, unique
 from neurenix.importers.tensorflow.request import Request
 
 #: What Keras calls tensors that nobody named; the number depends on what the process did before.
 UNNAMED = re.compile(r"keras_tensor(_\d+)?")
+
+#: What makes letters of a terminal bold.
+STYLE = re.compile(r"\x1b\[\d*m")
 
 
 def backend_of(model: Any) -> str:
@@ -33,7 +36,7 @@ def structure_of(model: Any, request: Request, spec: Any) -> Any:
     """
     tensors = getattr(model, "inputs", None)
     if not tensors:
-        return _of_subclass(model, request, spec)
+        return keras_subclasses.structure(model, request, spec)
     whole = model.input if hasattr(model, "_inputs_struct") else tensors[0] if len(tensors) == 1 else list(tensors)
     return _mapped(whole, lambda t: spec(tuple(t.shape), str(getattr(t.dtype, "name", t.dtype)), t.name))
 
@@ -44,21 +47,6 @@ def _mapped(structure: Any, function: Any) -> Any:
     if isinstance(structure, (list, tuple)):
         return [_mapped(value, function) for value in structure]
     return function(structure)
-
-
-def _of_subclass(model: Any, request: Request, spec: Any) -> Any:
-    if not request.is_said():
-        raise InvalidArgumentError(
-            "the model does not say what it takes: it is a subclass of keras.Model",
-            got=type(model).__name__,
-            hint="give input_shapes={'name': (None, ...)} with the names of the arguments of `call`",
-        )
-    dtype = str(getattr(model, "input_dtype", None) or "float32")
-    known = request.known(list(inspect.signature(model.call).parameters))
-    made = {name: spec(tuple(shape), dtype, name) for name, shape in known.items()}
-    if len(made) == 1:
-        return next(iter(made.values()))
-    return made
 
 
 def calls_by_name(model: Any, structure: Any) -> bool:
@@ -96,11 +84,22 @@ def names_before_a_call(model: Any) -> list[str] | None:
 
 def not_callable(error: Exception, shapes: Mapping[str, Sequence[Any]]) -> InvalidArgumentError:
     """The error where a model can't be called with inputs of these shapes."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
     return InvalidArgumentError(
-        f"the model can't be called: {type(error).__name__}: {lines[-1] if lines else ''}",
+        f"the model can't be called: {type(error).__name__}: {_reason(error)}",
         got=", ".join(f"{name}: {tuple(dims)}" for name, dims in shapes.items()),
+        hint=keras_subclasses.HINT,
     )
+
+
+def _reason(error: Exception) -> str:
+    """What Keras says between the layer that fails and what it was called with, or TensorFlow behind the traceback."""
+    text = STYLE.sub("", str(error)).partition("Arguments received by")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    layers = [index for index, line in enumerate(lines) if line.startswith("Exception encountered when calling")]
+    behind = lines[layers[-1] + 1 :] if layers else []
+    if behind and not behind[0].startswith("in user code"):
+        return behind[0]
+    return lines[-1] if lines else ""
 
 
 def frozen(model: Any, request: Request) -> functions.Frozen:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neurenix.shapes import Shape, profiles
+import numpy as np
+
+from neurenix.shapes import Shape, parse, profiles
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,23 @@ class Request:
     def is_said(self) -> bool:
         """Whether there is a word about shapes."""
         return bool(self.shapes) or self.hints is not None
+
+    def said_names(self) -> list[str]:
+        """The names of the inputs whose shapes are said, in the order in which they are."""
+        return list(dict.fromkeys([*self.shapes, *(name for hint in self._hints() for name in hint)]))
+
+    def integers(self, name: str) -> str | None:
+        """The dtype of the array of integers or booleans that is given for the shape of an input."""
+        for array in (self.shapes.get(name), *(hint.get(name) for hint in self._hints())):
+            dtype = getattr(array, "dtype", None)
+            if dtype is not None and np.dtype(dtype).kind in "iub":
+                return str(dtype)
+        return None
+
+    def _hints(self) -> list[Mapping[str, Any]]:
+        several = self.hints if isinstance(self.hints, list) else [self.hints]
+        each = [parse(one) if isinstance(one, str) else one for one in several]
+        return [one for one in each if isinstance(one, Mapping) and not set(one) <= {"min", "opt", "max"}]
 
 
 def _size(dim: Any) -> int | None:
