@@ -1,6 +1,5 @@
 """Modules of neurenix.nn compute what PyTorch's modules of the same name compute on the same weights."""
 
-import copy
 import inspect
 import logging
 from pathlib import Path
@@ -342,6 +341,16 @@ def test_arguments_and_defaults_are_those_of_pytorch() -> None:
             assert list(arguments_of(getattr(nn, name)).items()) == list(wanted.items()), name
 
 
+def test_devices_and_dtypes_are_taken_where_pytorch_takes_them() -> None:
+    for name in nn.__all__:
+        theirs = getattr(torch.nn, name, None)
+        if isinstance(theirs, type) and "device" in inspect.signature(theirs.__init__).parameters:  # type: ignore[misc]
+            assert {"device", "dtype"} <= set(inspect.signature(getattr(nn, name)).parameters), name
+    given: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32}
+    assert nn.Linear(2, 3, **given).weight.dtype == nn.GRU(2, 3, **given).weight_hh_l0.dtype == np.float32
+    nn.GroupNorm(2, 4, device="cpu", dtype=np.float32)
+
+
 def test_each_module_of_pytorch_is_there_or_absent_for_a_reason() -> None:
     names = {name for name, module in vars(torch.nn).items() if isinstance(module, type)} - set(nn.__all__)
     modules = {name for name in names if issubclass(getattr(torch.nn, name), torch.nn.Module)}
@@ -377,6 +386,26 @@ def test_what_is_absent_says_why() -> None:
         (lambda: nn.TransformerEncoderLayer(4, 2, activation="swish"), "the activation is unknown"),
         (lambda: nn.Sequential(nn.ReLU(), len), "part '1' is no module"),
         (lambda: nn.Conv2d(4, 6, 3, padding="same", stride=2), "padding='same' is for a stride of 1"),
+        (lambda: nn.Conv2d(4, 6, 0), "kernel_size is out of range"),
+        (lambda: nn.Conv2d(4, 6, 3, stride=(1, 0)), "stride is out of range"),
+        (lambda: nn.Conv2d(4, 6, 3, padding=-1), "padding is out of range"),
+        (lambda: nn.MaxPool2d(2, 0), "stride is out of range"),
+        (lambda: nn.AvgPool3d((2, 0, 2)), "kernel_size is out of range"),
+        (lambda: nn.Unfold(2, padding=-1), "padding is out of range"),
+        (lambda: nn.Upsample(), "give either size or scale_factor"),
+        (lambda: nn.Upsample(2, 2.0), "give either size or scale_factor"),
+        (lambda: nn.Upsample(2, mode="cubic"), "the mode is unknown"),
+        (lambda: nn.Upsample(scale_factor=(2.0, -1.0)), "no negative size"),
+        (lambda: nn.GELU("erf"), "the approximate is unknown"),
+        (lambda: nn.PixelShuffle(0), "upscale_factor is out of range"),
+        (lambda: nn.Unflatten(1, (2, -3)), "unflattened_size is out of range"),
+        (lambda: nn.Linear(-1, 3), "in_features is out of range"),
+        (lambda: nn.LSTM(4, 0), "hidden_size is out of range"),
+        (lambda: nn.BatchNorm2d(-1), "num_features is out of range"),
+        (lambda: nn.Linear(2, 3, device="cuda"), "new weights lie on the processor"),
+        (lambda: nn.LayerNorm(3, dtype=torch.float16), "new weights are of float32"),
+        (lambda: nn.Sequential(nn.Linear(2, 2)).get_parameter("0.wight"), "there is no parameter '0.wight'"),
+        (lambda: nn.BatchNorm1d(2).get_buffer("weight"), "there is no buffer 'weight'"),
         (lambda: nn.ReLU().train(), "there is no training"),
         (lambda: nn.Sequential(nn.ReLU()).get_submodule("1"), "there is no module '1'"),
     ],
@@ -398,50 +427,17 @@ def test_wrong_arguments_are_refused(make: Any, message: str) -> None:
         (nn.LocalResponseNorm(4), IMAGE, "over as many channels on both sides"),
         (nn.Upsample(scale_factor=2, mode="bilinear"), LINE, "is for 2 spatial dimensions"),
         (nn.Upsample(scale_factor=2, align_corners=True), IMAGE, "align_corners is not for mode"),
-        (nn.Upsample(), IMAGE, "give either size or scale_factor"),
         (nn.ReflectionPad1d(9), LINE, "padding of mode 'reflect' is wider than the input"),
         (nn.CircularPad2d((1, 1, 9, 0)), IMAGE, "padding of mode 'circular' is wider than the input"),
         (nn.Conv1d(4, 6, 19, padding="same", padding_mode="reflect"), LINE, "is wider than the input"),
-        (nn.GELU("erf"), IMAGE, "the approximation is unknown"),
+        (nn.Upsample(scale_factor=2, mode="area", align_corners=True), IMAGE, "align_corners is not for mode"),
+        (nn.Flatten(), (4,), "there is no such dimension"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_wrong_inputs_are_refused(module: Any, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(nx.Error, match=message):
         nn.trace(module, shape)
-
-
-def test_containers() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-    assert [name for name, _ in model[1:].named_children()] == ["1", "2"] and model[-1] is model[2]
-    parts = nn.ModuleList([nn.ReLU()])
-    parts.insert(0, nn.Tanh())
-    parts[1] = nn.Linear(2, 3)
-    assert [type(part).__name__ for part in parts] == ["Tanh", "Linear"] and parts[1] is parts[-1]
-    named = nn.ModuleDict({"a": nn.ReLU()})
-    named["b"] = nn.Linear(2, 3)
-    assert list(named) == ["a", "b"] and "b" in named and list(named.keys()) == ["a", "b"]
-
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scales = nn.ParameterList([np.ones(2, np.float32), torch.ones(2)])
-            self.named = nn.ParameterDict({"shift": np.zeros(2, np.float32)})
-            self.register_buffer("seen", np.zeros(2, np.float32), persistent=False)
-
-        def forward(self, x: Any) -> Any:
-            for scale in self.scales:
-                x = x * scale
-            return x + self.named["shift"] + self.seen
-
-    scaled = Scaled()
-    assert list(scaled.state_dict()) == ["scales.0", "scales.1", "named.shift"]
-    told = scaled.load_state_dict({"scales.0": np.full(2, 3.0), "more": np.zeros(1)}, strict=False)
-    assert told == (["scales.1", "named.shift"], ["more"])
-    assert nn.trace(scaled, (2,)).evaluate({"input": np.ones(2, np.float32)})["output"].tolist() == [3, 3]
-    twin = copy.deepcopy(scaled)
-    twin.load_state_dict({"scales.0": np.full(2, 5.0)}, strict=False)
-    assert scaled.scales[0].tolist() == [3, 3] and twin.scales[0].tolist() == [5, 5]
 
 
 def test_the_same_model_on_each_backend() -> None:

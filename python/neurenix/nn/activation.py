@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.module import Module, Parameter
 from neurenix.nn.traced import Traced
@@ -191,7 +194,14 @@ class LeakyReLU(Module):
 class PReLU(Module):
     """x above 0, weight * x below."""
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         self.weight = Parameter(np.full(num_parameters, init, np.float32))
 
@@ -224,6 +234,7 @@ class GELU(Module):
     """x * Phi(x); `approximate="tanh"` for its approximation."""
 
     def __init__(self, approximate: str = "none") -> None:
+        checks.one_of(("none", "tanh"), approximate=approximate)
         super().__init__()
         self.approximate = approximate
 

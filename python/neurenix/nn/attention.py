@@ -8,6 +8,7 @@ import numpy as np
 
 from neurenix import random
 from neurenix.errors import InvalidArgumentError
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.functional.attention import attention_weights
 from neurenix.nn.functional.common import traced
@@ -38,7 +39,10 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         if embed_dim % num_heads:
             raise InvalidArgumentError(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
 
 from neurenix.nn.module import Module
+
+L = TypeVar("L", bound="ModuleList")
 
 
 class ModuleList(Module):
@@ -18,12 +20,12 @@ class ModuleList(Module):
         super().__init__()
         self.extend(modules or ())
 
-    def append(self, module: Module) -> ModuleList:
+    def append(self: L, module: Module) -> L:
         """Adds a module at the end."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
+    def extend(self: L, modules: Iterable[Module]) -> L:
         """Adds modules at the end."""
         for module in modules:
             self.append(module)
@@ -33,8 +35,32 @@ class ModuleList(Module):
         """Adds a module before the one of a number."""
         everything = list(self)
         everything.insert(index, module)
-        self._modules.clear()
-        self.extend(everything)
+        self._renumber(everything)
+
+    def pop(self, index: int | slice = -1) -> Any:
+        """Takes a module out, by number, and gives it."""
+        taken = self[index]
+        del self[index]
+        return taken
+
+    def __delitem__(self, index: int | slice) -> None:
+        left = list(self)
+        del left[index]
+        self._renumber(left)
+
+    def _renumber(self, modules: Iterable[Module]) -> None:
+        for name in list(self._modules):
+            delattr(self, name)
+        self.extend(modules)
+
+    def __add__(self: L, other: Iterable[Module]) -> L:
+        made = type(self)()
+        made.extend([*self, *other])
+        return made
+
+    def __iadd__(self: L, other: Iterable[Module]) -> L:
+        self.extend(list(other))
+        return self
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from neurenix import random
 from neurenix.errors import InvalidArgumentError
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.functional.common import Ints, per_batch, spread
 from neurenix.nn.functional.convolution import window_padding
@@ -32,11 +33,16 @@ class _Conv(Module):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
             if not isinstance(count, int) or count < 1:
                 raise InvalidArgumentError(f"{name} is a number of channels", expected="1 or more", got=repr(count))
+        checks.at_least(1, kernel_size=kernel_size, stride=stride, dilation=dilation)
+        checks.at_least(0, padding=None if isinstance(padding, str) else padding)
         window_padding(padding, self.rank, stride)
         if in_channels % groups or out_channels % groups:
             raise InvalidArgumentError(
@@ -109,11 +115,15 @@ class _ConvTranspose(_Conv):
         bias: bool = True,
         dilation: Ints = 1,
         padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         if padding_mode != "zeros" or isinstance(padding, str):
             raise InvalidArgumentError(
                 "a transposed convolution is padded by numbers of zeros", got=f"{padding!r}, {padding_mode!r}"
             )
+        checks.at_least(0, output_padding=output_padding)
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
         self.output_padding = output_padding
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from neurenix import arrays, random
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.module import Module, Parameter
 from neurenix.nn.traced import Traced
@@ -19,7 +20,16 @@ class Linear(Module):
 
     bias: Any
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        checks.factory(device, dtype)
+        checks.at_least(0, in_features=in_features, out_features=out_features)
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(random.kaiming_uniform((out_features, in_features), in_features))
@@ -38,7 +48,17 @@ class Bilinear(Module):
 
     bias: Any
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        checks.factory(device, dtype)
+        checks.at_least(1, in1_features=in1_features, in2_features=in2_features, out_features=out_features)
         super().__init__()
         shape = (out_features, in1_features, in2_features)
         self.weight = Parameter(random.kaiming_uniform(shape, in1_features))
@@ -64,7 +84,10 @@ class Embedding(Module):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         self.weight = Parameter(_table(num_embeddings, embedding_dim, padding_idx, max_norm))
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -106,7 +129,11 @@ class EmbeddingBag(Module):
         _weight: Any = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
+        checks.one_of(("sum", "mean", "max"), mode=mode)
         super().__init__()
         rows = _table(num_embeddings, embedding_dim, padding_idx, max_norm) if _weight is None else _weight
         self.weight = Parameter(rows)
@@ -120,6 +147,7 @@ class EmbeddingBag(Module):
 def _table(rows: int, columns: int, padding_idx: int | None, max_norm: float | None) -> np.ndarray[Any, Any]:
     if max_norm is not None:
         raise UnsupportedError("max_norm changes the table while it is read", hint="scale its rows once, before")
+    checks.at_least(0, num_embeddings=rows, embedding_dim=columns)
     table = random.randn(rows, columns)
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:

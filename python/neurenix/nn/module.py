@@ -15,6 +15,7 @@ from neurenix.nn.tracing import current
 
 Array = NDArray[Any]
 M = TypeVar("M", bound="Module")
+T = TypeVar("T")
 
 
 class Parameter(np.ndarray[Any, Any]):
@@ -47,6 +48,7 @@ class Module:
     def __init__(self) -> None:
         self._modules: dict[str, Module | None]
         self._arrays: dict[str, Array | None]
+        self._buffers: set[str]
         self._transient: set[str]
         self._prepare()
 
@@ -54,6 +56,7 @@ class Module:
         if "_modules" not in self.__dict__:
             self.__dict__["_modules"] = {}
             self.__dict__["_arrays"] = {}
+            self.__dict__["_buffers"] = set()
             self.__dict__["_transient"] = set()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,15 +77,24 @@ class Module:
             del self._modules[name]
         object.__setattr__(self, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._modules.pop(name, None)
+        self._arrays.pop(name, None)
+        self._buffers.discard(name)
+        self._transient.discard(name)
+
     def register_parameter(self, name: str, value: ArrayLike | None) -> None:
         """Adds a weight under a name; None takes its place where there is none."""
         self._prepare()
         self._arrays[name] = None if value is None else Parameter(value)
+        self._buffers.discard(name)
         object.__setattr__(self, name, self._arrays[name])
 
     def register_buffer(self, name: str, value: ArrayLike | None, persistent: bool = True) -> None:
         """Adds what is used like a weight; `state_dict` leaves it out unless it is `persistent`."""
         self.register_parameter(name, value)
+        self._buffers.add(name)
         (self._transient.discard if persistent else self._transient.add)(name)
 
     def add_module(self, name: str, module: Module) -> None:
@@ -115,21 +127,44 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def named_arrays(self) -> Iterator[tuple[str, Array]]:
-        """Every weight below this module, with its name."""
+        """Every weight and buffer below this module, with its name."""
         for path, module in self.named_modules():
             for name, array in module._arrays.items():
                 if array is not None:
                     yield (f"{path}.{name}" if path else name), array
 
-    named_parameters = named_arrays
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Array]]:
+        """The weights of this module and of those below, with names; one that is shared comes once."""
+        return self._named(False, prefix, recurse, remove_duplicate)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Array]]:
+        """What `register_buffer` added, as `named_parameters` has weights."""
+        return self._named(True, prefix, recurse, remove_duplicate)
+
+    def _named(self, buffers: bool, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Array]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+            for name, array in module._arrays.items():
+                if array is None or (name in module._buffers) != buffers or (once and id(array) in seen):
+                    continue
+                seen.add(id(array))
+                yield (f"{path}.{name}" if path else name), array
 
     def get_submodule(self, target: str) -> Module:
         """The module at a path: "layers.0.norm". Raises `InvalidArgumentError` where there is none."""
-        for name, module in self.named_modules():
-            if name == target:
-                return module
-        known = (name for name, _ in self.named_modules())
-        raise InvalidArgumentError(f"there is no module {target!r}", hint=names.hint(target, known))
+        return _at(target, dict(self.named_modules()), "module")
+
+    def get_parameter(self, target: str) -> Array:
+        """The weight at a path: "layers.0.weight". Raises `InvalidArgumentError` where there is none."""
+        return _at(target, dict(self.named_parameters(remove_duplicate=False)), "parameter")
+
+    def get_buffer(self, target: str) -> Array:
+        """The buffer at a path: "norm.running_mean". Raises `InvalidArgumentError` where there is none."""
+        return _at(target, dict(self.named_buffers(remove_duplicate=False)), "buffer")
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
         """Calls a function with each module below, and with this one last."""
@@ -138,9 +173,13 @@ class Module:
         fn(self)
         return self
 
-    def parameters(self) -> Iterator[Array]:
-        """Every weight below this module."""
-        return (array for _, array in self.named_arrays())
+    def parameters(self, recurse: bool = True) -> Iterator[Array]:
+        """The weights of `named_parameters`."""
+        return (array for _, array in self.named_parameters(recurse=recurse))
+
+    def buffers(self, recurse: bool = True) -> Iterator[Array]:
+        """The buffers of `named_buffers`."""
+        return (array for _, array in self.named_buffers(recurse=recurse))
 
     def state_dict(self) -> dict[str, Array]:
         """Every weight by name, as plain arrays that share memory with the module."""
@@ -202,6 +241,12 @@ class Module:
         parts = [f"  ({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()]
         inside = "\n" + "\n".join(parts) + "\n" if parts else self._describe()
         return f"{type(self).__name__}({inside})"
+
+
+def _at(target: str, known: Mapping[str, T], what: str) -> T:
+    if target in known:
+        return known[target]
+    raise InvalidArgumentError(f"there is no {what} {target!r}", hint=names.hint(target, known))
 
 
 def _fitted(name: str, value: Any, place: tuple[Module, str]) -> Array:

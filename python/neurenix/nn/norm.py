@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.functional.common import per_batch
 from neurenix.nn.module import Module
@@ -25,6 +26,7 @@ class _Affine(Module):
     bias: Any
 
     def __init__(self, shape: tuple[int, ...], eps: float | None, affine: bool, bias: bool = True) -> None:
+        checks.at_least(0, shape=shape)
         super().__init__()
         self.eps: Any = eps
         self.register_parameter("weight", np.ones(shape, np.float32) if affine else None)
@@ -45,6 +47,7 @@ class _Tracking(_Affine):
     def __init__(
         self, num_features: int, eps: float, affine: bool, track_running_stats: bool, bias: bool = True
     ) -> None:
+        checks.at_least(0, num_features=num_features)
         super().__init__((num_features,), eps, affine, bias)
         self.num_features, self.track_running_stats = num_features, track_running_stats
         for name, make in (("running_mean", np.zeros), ("running_var", np.ones)):
@@ -76,7 +79,10 @@ class BatchNorm(_Tracking):
         affine: bool = True,
         track_running_stats: bool = True,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__(num_features, eps, affine, track_running_stats, bias)
 
     def forward(self, x: Traced) -> Traced:
@@ -117,7 +123,10 @@ class SyncBatchNorm(BatchNorm):
         track_running_stats: bool = True,
         process_group: Any = None,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
 
 
@@ -135,7 +144,10 @@ class InstanceNorm(_Tracking):
         affine: bool = False,
         track_running_stats: bool = False,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__(num_features, eps, affine, track_running_stats, bias)
 
     def forward(self, x: Traced) -> Traced:
@@ -188,7 +200,10 @@ class LayerNorm(_Affine):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         self.normalized_shape = _shape(normalized_shape)
         super().__init__(self.normalized_shape, eps, elementwise_affine, bias)
 
@@ -201,8 +216,14 @@ class RMSNorm(_Affine):
     """x / sqrt(mean(x * x) + eps) * weight over the last dimensions."""
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         self.normalized_shape = _shape(normalized_shape)
         super().__init__(self.normalized_shape, eps, elementwise_affine, bias=False)
 
@@ -215,8 +236,16 @@ class GroupNorm(_Affine):
     """Normalisation over groups of channels and all spatial dimensions of [N, C, ...]."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         if num_groups < 1 or num_channels % num_groups:
             raise InvalidArgumentError(
                 "channels do not divide into the groups", got=f"{num_channels} in {num_groups} groups"

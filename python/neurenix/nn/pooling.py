@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from neurenix.errors import InvalidArgumentError
+from neurenix.nn import checks
 from neurenix.nn.functional import pooling
 from neurenix.nn.functional.common import Ints
 from neurenix.nn.functional.pooling import Sizes
@@ -20,6 +22,11 @@ class _Pool(Module):
         return ", ".join(map(str, self.arguments))
 
 
+def _check(kernel_size: Ints, stride: Ints | None, padding: Ints) -> None:
+    checks.at_least(1, kernel_size=kernel_size, stride=stride)
+    checks.at_least(0, padding=padding)
+
+
 class _MaxPool(_Pool):
     def __init__(
         self,
@@ -30,6 +37,8 @@ class _MaxPool(_Pool):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
+        _check(kernel_size, stride, padding)
+        checks.at_least(1, dilation=dilation)
         super().__init__()
         self.arguments = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -58,6 +67,7 @@ class MaxPool3d(_MaxPool):
 
 class _MaxUnpool(_Pool):
     def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
+        _check(kernel_size, stride, padding)
         super().__init__()
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.arguments = (kernel_size, stride, padding)
@@ -98,6 +108,7 @@ class AvgPool1d(_Pool):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
+        _check(kernel_size, stride, padding)
         super().__init__()
         self.arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad)
 
@@ -121,6 +132,8 @@ class AvgPool2d(AvgPool1d):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        if divisor_override == 0:
+            raise InvalidArgumentError("divisor_override divides, so it is not 0", got="0")
         self.arguments += (divisor_override,)
 
 
@@ -134,6 +147,7 @@ class _LPPool(_Pool):
     def __init__(
         self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
     ) -> None:
+        _check(kernel_size, stride, 0)
         super().__init__()
         self.arguments = (norm_type, kernel_size, stride, ceil_mode)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from neurenix import random
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.nn import checks
 from neurenix.nn.functional import recurrent
 from neurenix.nn.functional.arranging import cat
 from neurenix.nn.module import Module
@@ -37,7 +38,11 @@ class _Recurrent(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
+        checks.at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         super().__init__()
         if proj_size:
             raise UnsupportedError("a recurrent layer with a projection is not supported", got=f"proj_size={proj_size}")
@@ -96,7 +101,10 @@ class RNN(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         self.kind = recurrent.RNN_TANH if _nonlinearity(nonlinearity) == "tanh" else recurrent.RNN_RELU
 
@@ -141,7 +149,16 @@ class _Cell(Module):
     bias_ih: Any
     bias_hh: Any
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        checks.factory(device, dtype)
+        checks.at_least(1, input_size=input_size, hidden_size=hidden_size)
         super().__init__()
         self.hidden_size = hidden_size
         for name, columns in (("weight_ih", input_size), ("weight_hh", hidden_size)):
@@ -169,7 +186,16 @@ class RNNCell(_Cell):
 
     gates = 1
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        checks.factory(device, dtype)
         super().__init__(input_size, hidden_size, bias)
         self.nonlinearity = _nonlinearity(nonlinearity)
 

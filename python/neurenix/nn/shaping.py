@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.functional.common import Ints
+from neurenix.nn.functional.resampling import check_resampling
 from neurenix.nn.module import Module
 from neurenix.nn.traced import Traced
 
@@ -21,6 +23,7 @@ class Upsample(Module):
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ) -> None:
+        check_resampling(size, scale_factor, mode)
         super().__init__()
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
         self.recompute_scale_factor = recompute_scale_factor
@@ -52,6 +55,7 @@ class PixelShuffle(Module):
     """Channels to blocks of pixels: [N, C r r, H, W] to [N, C, H r, W r]."""
 
     def __init__(self, upscale_factor: int) -> None:
+        checks.at_least(1, upscale_factor=upscale_factor)
         super().__init__()
         self.upscale_factor = upscale_factor
 
@@ -64,6 +68,7 @@ class PixelUnshuffle(Module):
     """Blocks of pixels to channels: [N, C, H r, W r] to [N, C r r, H, W]."""
 
     def __init__(self, downscale_factor: int) -> None:
+        checks.at_least(1, downscale_factor=downscale_factor)
         super().__init__()
         self.downscale_factor = downscale_factor
 
@@ -76,6 +81,7 @@ class ChannelShuffle(Module):
     """Channels of several groups in turns: [N, C, ...]."""
 
     def __init__(self, groups: int) -> None:
+        checks.at_least(1, groups=groups)
         super().__init__()
         self.groups = groups
 
@@ -100,6 +106,7 @@ class Unflatten(Module):
     """One dimension as several."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        checks.at_least(-1, unflattened_size=unflattened_size)
         super().__init__()
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
@@ -112,6 +119,8 @@ class Unfold(Module):
     """The windows of an image as columns: [N, C, H, W] to [N, C kh kw, windows]."""
 
     def __init__(self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> None:
+        checks.at_least(1, kernel_size=kernel_size, dilation=dilation, stride=stride)
+        checks.at_least(0, padding=padding)
         super().__init__()
         self.arguments = (kernel_size, dilation, padding, stride)
 
@@ -126,6 +135,8 @@ class Fold(Module):
     def __init__(
         self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
     ) -> None:
+        checks.at_least(1, kernel_size=kernel_size, dilation=dilation, stride=stride)
+        checks.at_least(0, padding=padding)
         super().__init__()
         self.arguments = (output_size, kernel_size, dilation, padding, stride)
 

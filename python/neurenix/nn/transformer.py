@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from neurenix.errors import InvalidArgumentError
+from neurenix.nn import checks
 from neurenix.nn import functional as F
 from neurenix.nn.attention import MultiheadAttention
 from neurenix.nn.containers import ModuleList
@@ -35,7 +36,10 @@ class _Layer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         words: dict[str, Callable[[Any], Any]] = {"relu": F.relu, "gelu": F.gelu}
         if isinstance(activation, str) and activation not in words:
@@ -87,7 +91,10 @@ class TransformerDecoderLayer(_Layer):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__(
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias
         )
@@ -191,7 +198,10 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        checks.factory(device, dtype)
         super().__init__()
         given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         norms = [LayerNorm(d_model, layer_norm_eps, bias=bias) for _ in range(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,23 +34,21 @@ def interpolate(
 ) -> Traced:
     """Resampling of the spatial dimensions to `size` or by `scale_factor`."""
     rank = x.ndim - 2
-    if (size is None) == (scale_factor is None):
-        raise InvalidArgumentError("give either size or scale_factor", got=f"size={size}, scale_factor={scale_factor}")
+    check_resampling(size, scale_factor, mode)
+    if align_corners and "linear" not in mode and mode != "bicubic":
+        raise InvalidArgumentError(f"align_corners is not for mode {mode!r}")
     factors = None if scale_factor is None else _spread(scale_factor, rank)
     if factors is not None and (recompute_scale_factor or mode == "area"):
         extents = [extent for extent in x.shape[2:] if isinstance(extent, int)]
         if len(extents) != rank:
             raise InvalidArgumentError("scales are computed again from fixed sizes alone", got=str(list(x.shape)))
         size, factors = [int(extent * factor) for extent, factor in zip(extents, factors, strict=True)], None
-    if mode == "area" and size is not None:
+    if mode == "area":
+        assert size is not None
         return adaptive_avg_pool(rank, x, size)
-    if mode not in _MODES:
-        raise InvalidArgumentError("the mode is unknown", expected=", ".join([*_MODES, "area"]), got=repr(mode))
     word, place, only = _MODES[mode]
     if only not in (0, rank):
         raise InvalidArgumentError(f"mode {mode!r} is for {only} spatial dimensions", got=str(list(x.shape)))
-    if align_corners and word == "nearest":
-        raise InvalidArgumentError(f"align_corners is not for mode {mode!r}")
     scales = None if factors is None else x.trace.constant(np.array(factors, np.float32))
     sizes = None if size is None or factors is not None else x.trace.constant(np.array(spread(size, rank), np.int64))
     return x.trace.add(
@@ -68,6 +67,16 @@ def interpolate(
 
 
 upsample = interpolate
+
+
+def check_resampling(size: Any, scale_factor: Any, mode: str) -> None:
+    """Raises `InvalidArgumentError` unless one of size and factor is given, above 0, and the mode is known."""
+    if (size is None) == (scale_factor is None):
+        raise InvalidArgumentError("give either size or scale_factor", got=f"size={size}, scale_factor={scale_factor}")
+    if mode not in (*_MODES, "area"):
+        raise InvalidArgumentError("the mode is unknown", expected=", ".join([*_MODES, "area"]), got=repr(mode))
+    if not np.all(np.asarray(scale_factor if size is None else size) > 0):
+        raise InvalidArgumentError("an image has no negative size", got=f"size={size}, scale_factor={scale_factor}")
 
 
 def _spread(value: float | Sequence[float], rank: int) -> list[float]:
