@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ ROBERTA = transformers.RobertaConfig(
 DISTILBERT = transformers.DistilBertConfig(
     vocab_size=len(WORDS), dim=32, n_layers=1, n_heads=2, hidden_dim=64, max_position_embeddings=64
 )
+Built = Callable[[Any, Any], tuple[Any, Any]]
 VIT = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=5, **SMALL)
 
 CASES = [
@@ -56,6 +58,22 @@ def saved(folder: Path, config: Any, kind: Any) -> Any:
     return model
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Gives transformers' model of a configuration, and ours of its folder: exports take PyTorch most of a test."""
+    made: dict[tuple[str, Any], tuple[Any, Any]] = {}
+
+    def of(config: Any, kind: Any) -> tuple[Any, Any]:
+        key = (config.model_type, kind)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("model")
+            model = saved(folder, config, kind)
+            made[key] = model, kind.from_pretrained(folder, **CHEAP)
+        return made[key]
+
+    return of
+
+
 def inputs(config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
     if config is VIT:
         return {"pixel_values": torch.randn(batch, 3, 32, 32)}
@@ -71,20 +89,17 @@ def same(found: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(("config", "kind"), CASES, ids=lambda one: getattr(one, "__name__", type(one).__name__))
-def test_outputs_are_those_of_transformers(tmp_path: Path, config: Any, kind: Any) -> None:
-    model = saved(tmp_path, config, kind)
-    made = kind.from_pretrained(tmp_path, **CHEAP)
+def test_outputs_are_those_of_transformers(built: Built, config: Any, kind: Any) -> None:
+    model, made = built(config, kind)
     with torch.no_grad():
         for batch, length in ((1, 7), (3, 64), (16, 5)):
             given = inputs(config, batch, length)
             same(made(**given), model(**given))
 
 
-def test_an_engine_is_saved_and_opened(tmp_path: Path) -> None:
-    model = saved(tmp_path / "weights", BERT, NeurenixModelForSequenceClassification)
-    NeurenixModelForSequenceClassification.from_pretrained(tmp_path / "weights", **CHEAP).save_pretrained(
-        tmp_path / "engine"
-    )
+def test_an_engine_is_saved_and_opened(built: Built, tmp_path: Path) -> None:
+    model, exported = built(BERT, NeurenixModelForSequenceClassification)
+    exported.save_pretrained(tmp_path / "engine")
     assert sorted(path.name for path in (tmp_path / "engine").iterdir()) == [
         "config.json", "model.engine", "neurenix.json"
     ]  # fmt: skip
@@ -101,11 +116,10 @@ def test_an_engine_is_saved_and_opened(tmp_path: Path) -> None:
         NeurenixModelForSequenceClassification.from_pretrained(tmp_path / "engine", device="cpu")
 
 
-def test_pipelines_for_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = saved(tmp_path, BERT, NeurenixModelForSequenceClassification)
+def test_pipelines_for_texts(built: Built, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, made = built(BERT, NeurenixModelForSequenceClassification)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     tokenizer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"))
-    made = NeurenixModelForSequenceClassification.from_pretrained(tmp_path, **CHEAP)
     texts = ["good film", "who made it", "a bad b c d e film"]
     with caplog.at_level(logging.WARNING):
         ours = transformers.pipeline("text-classification", model=made, tokenizer=tokenizer)
@@ -116,24 +130,22 @@ def test_pipelines_for_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             assert one["label"] == other["label"] and one["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
-def test_pipelines_for_answers_and_words(tmp_path: Path) -> None:
+def test_pipelines_for_answers_and_words(built: Built, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     tokenizer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"))
     for kind, task, given in (
         (NeurenixModelForTokenClassification, "token-classification", "anna made a film"),
         (NeurenixModelForMaskedLM, "fill-mask", "anna made [MASK] film"),
     ):
-        model = saved(tmp_path, BERT, kind)
-        made = kind.from_pretrained(tmp_path, **CHEAP)
+        model, made = built(BERT, kind)
         ours, theirs = (transformers.pipeline(task, model=m, tokenizer=tokenizer)(given) for m in (made, model))
         for one, other in zip(ours, theirs, strict=True):
             assert one["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
-def test_a_pipeline_for_pictures(tmp_path: Path) -> None:
+def test_a_pipeline_for_pictures(built: Built) -> None:
     image = pytest.importorskip("PIL.Image")
-    model = saved(tmp_path, VIT, NeurenixModelForImageClassification)
-    made = NeurenixModelForImageClassification.from_pretrained(tmp_path, **CHEAP)
+    model, made = built(VIT, NeurenixModelForImageClassification)
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     picture = image.fromarray(np.random.default_rng(0).integers(0, 255, (50, 40, 3), dtype=np.uint8))
     ours, theirs = (
@@ -144,9 +156,8 @@ def test_a_pipeline_for_pictures(tmp_path: Path) -> None:
         assert one["label"] == other["label"] and one["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
-def test_what_is_left_out_is_filled_in(tmp_path: Path) -> None:
-    model = saved(tmp_path, BERT, NeurenixModelForFeatureExtraction)
-    made = NeurenixModelForFeatureExtraction.from_pretrained(tmp_path, **CHEAP)
+def test_what_is_left_out_is_filled_in(built: Built) -> None:
+    model, made = built(BERT, NeurenixModelForFeatureExtraction)
     ids = torch.randint(5, len(WORDS), (2, 6))
     with torch.no_grad():
         same(made(ids), model(ids))
