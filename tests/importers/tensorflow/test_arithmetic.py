@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neurenix as nx
-from tests.importers.tensorflow.models import needs_tensorflow, tf
+from tests.importers.tensorflow.models import keras, needs_tensorflow, tf
 
 pytestmark = needs_tensorflow
 
@@ -155,3 +155,19 @@ FUNCTIONS = {
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions(kind: str) -> None:
     same(FUNCTIONS[kind], SMALL, bound=1e-6)
+
+
+ROWS = np.array([[3, -0.0, 0.0, 3, np.inf], [-2, -0.0, -1, 0.0, -0.0]], "float32")
+PLACES = {
+    "diagonal": lambda x: tf.linalg.diag(x),
+    "diagonal in others": lambda x: tf.linalg.set_diag(tf.ones((2, 3, 5)), x[:, :3]),
+    "tall": lambda x: tf.linalg.set_diag(tf.ones((2, 7, 5)), x),
+    "update": lambda x: keras.ops.slice_update(x, [0, 1], x[:, :2]),
+    "update moved": lambda x: keras.ops.slice_update(x, tf.cast([x[0, 0], x[0, 3]], tf.int32), x[:1, :3]),
+    "argmax": lambda x: keras.ops.argmax(x, -1) * 10 + keras.ops.argmin(x, -1),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_places(kind: str) -> None:
+    same(PLACES[kind], ROWS)

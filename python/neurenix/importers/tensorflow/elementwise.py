@@ -66,3 +66,24 @@ def euclidean_norm(context: Any, node: Any, name: str, args: Any) -> None:
     make = Writer(context, node)
     axes = make.add("Reshape", make.int64(node.input[1]), make.const([-1]))
     make.replace("ReduceL2", [node.input[0], axes], keepdims=int(bool(node.get_attr_value("keep_dims", False))))
+
+
+def sign_bits(context: Any, node: Any, name: str, args: Any) -> None:
+    """Bitcast of floats to integers that nothing but the sign is read of, as Keras' argmax does; NaNs have none.
+
+    Raises `ValueError` for any other.
+    """
+    least = np.iinfo(np.int32).min
+    make, x = Writer(context, node), node.input[0]
+    readers = context.find_output_consumers(node.output[0])
+    if context.get_dtype(x) != 1 or make.numpy != np.int32 or not all(_masks(one, least) for one in readers):
+        raise ValueError("the bits of floats are read for their signs alone")
+    zero = make.const(0, np.float32)
+    inverse = make.add("Div", make.const(1, np.float32), x)
+    below = make.add("Less", make.add("Where", make.add("Equal", x, zero), inverse, x), zero)
+    make.replace("Where", [below, make.const(least, np.int32), make.const(0, np.int32)])
+
+
+def _masks(node: Any, mask: int) -> bool:
+    values = [given.get_tensor_value(as_list=False) for given in node.inputs if given.is_const()]
+    return node.type == "BitwiseAnd" and len(values) == 1 and bool(np.all(values[0] == mask))

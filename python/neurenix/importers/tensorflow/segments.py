@@ -65,6 +65,7 @@ def sorted_segments(context: Any, node: Any, name: str, args: Any) -> None:
 def _identity(kind: str, dtype: np.dtype[Any]) -> Any:
     """What an empty segment is: TensorFlow's extremes are finite."""
     if kind in ("Max", "Min"):
-        limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else ml_dtypes.finfo(dtype)
+        of_kind: Any = np.iinfo if dtype.kind in "iu" else ml_dtypes.finfo
+        limits = of_kind(dtype)
         return limits.min if kind == "Max" else limits.max
     return 1 if kind == "Prod" else 0
