@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 from neurenix import InvalidArgumentError
+from neurenix.cli import main
 from neurenix.serve import ServeOptions
 from tests.serve import models
 from tests.serve.conftest import Start, ask, vector
@@ -88,6 +89,15 @@ def test_any_error_of_one_model_leaves_the_others(
 def test_numbers_of_instances_that_can_t_be(count: int) -> None:
     with pytest.raises(InvalidArgumentError, match="so many instances"):
         ServeOptions(instances=count)
+
+
+@pytest.mark.parametrize("option", ["--instances", "--max-queue"])
+def test_none_of_what_there_must_be_one_of(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "model.onnx", option, "0"])
+    assert f"{option}: 0 is below 1" in capsys.readouterr().err
+    with pytest.raises(InvalidArgumentError, match="max_queue of 1 or more"):
+        ServeOptions(max_queue=0)
 
 
 def test_what_is_not_answered_in_time_is_refused_and_told(tmp_path: Path) -> None:

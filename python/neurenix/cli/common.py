@@ -49,6 +49,13 @@ def count(text: str) -> int:
     return value
 
 
+def number(text: str) -> int:
+    """argparse's type for a number of things of which there must be one: 1 or more."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
 def amount(text: str) -> float:
     """argparse's type for a time or an error: 0 or more."""
     if not (value := float(text)) >= 0:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from neurenix import files
-from neurenix.cli.common import add_build_arguments, amount, count, megabytes
+from neurenix.cli.common import add_build_arguments, amount, count, megabytes, number
 from neurenix.cli.common import options as build_options
 from neurenix.hardware.options import WORDS, check
 from neurenix.log import LOG
@@ -43,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--poll", type=amount, default=given.poll_s, metavar="S", help="for --control poll (15)")
     parser.add_argument("--max-batch-size", type=count, metavar="N", help="rows of an execution; 0: one request each")
     parser.add_argument(
-        "--max-queue", type=count, default=256, metavar="N", help="requests that wait for a model (256)"
+        "--max-queue", type=number, default=256, metavar="N", help="requests that wait for a model (256)"
     )
     parser.add_argument(
         "--max-queue-delay", type=count, default=0, metavar="US",
         help="microseconds that a request waits for others while nothing runs, if others are to be expected (0)",
     )  # fmt: skip
     parser.add_argument("--timeout", type=count, default=0, metavar="US", help="of requests that name none (0: none)")
-    parser.add_argument("--instances", type=count, default=1, metavar="N", help="executions of a model at once (1)")
+    parser.add_argument("--instances", type=number, default=1, metavar="N", help="executions of a model at once (1)")
     parser.add_argument(
         "--max-request", type=megabytes, default=given.max_request, metavar="MB", help="of one request (64)"
     )
@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
         name: value for name, value in build_options(arguments).items() if value not in (None, [], {}, False, "latency")
     }
     options = ServeOptions(
-        max_batch=arguments.max_batch_size, max_queue=max(1, arguments.max_queue),
+        max_batch=arguments.max_batch_size, max_queue=arguments.max_queue,
         max_delay_us=arguments.max_queue_delay, default_timeout_us=arguments.timeout,
-        instances=max(1, arguments.instances), precision=arguments.precision, device=arguments.device,
+        instances=arguments.instances, precision=arguments.precision, device=arguments.device,
         warmup=not arguments.no_warmup, tune=not (arguments.no_warmup or arguments.no_batch_tuning), optimize=optimize,
     )  # fmt: skip
     settings = Settings(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from neurenix.cli.common import count, write_json
+from neurenix.cli.common import count, number, write_json
 from neurenix.cli.models import is_engine
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--triton-backend", choices=triton.BACKENDS, default="neurenix",
         help="our own, or Triton's python backend with a model.py (neurenix)",
     )  # fmt: skip
-    group.add_argument("--instances", type=count, default=1, metavar="N", help="executions at once (1)")
+    group.add_argument("--instances", type=number, default=1, metavar="N", help="executions at once (1)")
     group.add_argument(
         "--max-queue-delay", type=count, default=100, metavar="US", help="of the dynamic batcher, in microseconds (100)"
     )
@@ -53,7 +53,7 @@ def _stem(model: str) -> str:
 
 
 def _described(arguments: argparse.Namespace, model: OptimizedModel, draft: triton.Draft) -> triton.Written:
-    return triton.write(model, draft, arguments.triton_backend, max(1, arguments.instances), arguments.max_queue_delay)
+    return triton.write(model, draft, arguments.triton_backend, arguments.instances, arguments.max_queue_delay)
 
 
 def built_already(arguments: argparse.Namespace) -> bool:
@@ -66,7 +66,7 @@ def copy(arguments: argparse.Namespace) -> int:
     plan = triton.is_plan(arguments.model)
     with _new_version(arguments) as draft:
         if plan:
-            written = triton.write_plan(arguments.model, draft, max(1, arguments.instances))
+            written = triton.write_plan(arguments.model, draft, arguments.instances)
         else:
             written = _described(arguments, triton.copy_engine(arguments.model, draft), draft)
     if not write_json(arguments.json, {"passed": True, "triton": record(written)}):

@@ -80,6 +80,16 @@ class InputLayers:
                 raise InvalidArgumentError(f"preprocess: {name} is a size", expected="(height, width)", got=repr(size))
         if found.resize and found.letterbox:
             raise InvalidArgumentError("preprocess: the picture is stretched, or put into a box", got="both")
+        for name, needs in (("pad_value", ("letterbox",)), ("antialias", ("resize", "letterbox"))):
+            if name in given and not any(getattr(found, one) for one in needs):
+                raise InvalidArgumentError(
+                    f"preprocess: nothing reads {name}", expected=f"{name} beside {' or '.join(needs)}",
+                    got=f"{name}={given[name]!r} alone",
+                )  # fmt: skip
+        for name in ("pad_value", "scale", "mean", "std"):
+            value = getattr(found, name)
+            if value is not None and not np.isfinite(np.asarray(value, np.float32)).all():
+                raise InvalidArgumentError(f"preprocess: {name} is finite", got=repr(value))
         if found.std is not None and not np.all(np.asarray(found.std, np.float32) > 0):
             raise InvalidArgumentError("preprocess: std is above 0", got=repr(found.std))
         return found

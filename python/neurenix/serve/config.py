@@ -32,7 +32,7 @@ class ServeOptions:
     `max_batch` None: what the engine's profiles say, else 16; 0: no batching. `tune`: whether it is measured how many
     rows are put together at best. `optimize`: options of `optimize_model`.
 
-    Raises `InvalidArgumentError` for a number of instances that no machine has threads for.
+    Raises `InvalidArgumentError` for a number of instances that no machine has threads for, and a queue of none.
     """
 
     max_batch: int | None = None
@@ -50,6 +50,10 @@ class ServeOptions:
         if not 1 <= self.instances <= MOST_INSTANCES:
             raise InvalidArgumentError(
                 "a model can't have so many instances", expected=f"1 to {MOST_INSTANCES}", got=str(self.instances)
+            )
+        if self.max_queue < 1:
+            raise InvalidArgumentError(
+                "the queue of a model holds one request", expected="max_queue of 1 or more", got=str(self.max_queue)
             )
 
 
