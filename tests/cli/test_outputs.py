@@ -43,6 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("calibrate m.onnx --data data --onnx data/x.npy", "--onnx would replace what is read"),
         ("calibrate m.onnx --data data --output same --onnx same", "--output and --onnx name one file"),
         ("calibrate m.onnx --data data --json m.cache", "--output and --json name one file"),
+        ("export m.onnx --json m.engine", "--output and --json name one file"),
     ],
 )
 def test_what_is_read_stays(files: Path, capsys: pytest.CaptureFixture[str], command: str, said: str) -> None:

@@ -30,6 +30,7 @@ from neurenix.cli.common import (
 from neurenix.cli.common import options as build_options
 from neurenix.cli.measure import Times, measure
 from neurenix.cli.models import add_model, input_ports, is_engine, load_given, load_weights
+from neurenix.cli.outputs import keep_apart
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
@@ -118,6 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
     source = _source(arguments)
     given = _input_shapes(arguments, source)
     target = None if arguments.triton else Path(arguments.output or f"{_stem(arguments.model)}.engine")
+    if target is not None:
+        arguments.output = str(target)
+        keep_apart(arguments)
     precision = _precision(arguments)
     begin = time.perf_counter()
     model = optimize(

@@ -127,7 +127,7 @@ def _take(lower: Lower, ctx: Any, eqn: Any) -> Any:
         if outside.size:
             raise UnsupportedError(
                 "an index of jnp.take is out of bounds, where JAX fills in NaN",
-                expected=f"{-int(size)}..{int(size)}",
+                expected=f"{-int(size)} to {int(size) - 1}",
                 got=str(int(outside[0])),
                 hint="keep the indices in bounds, or say mode='clip' or mode='fill'",
             )

@@ -28,7 +28,7 @@ def per_axis(node: Node, parameter: Tensor, rank: int, axis: int) -> Tensor:
     if len(parameter.shape) != 1:
         return parameter
     if not -rank <= axis < rank:
-        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank}..{rank}", got=str(axis))
+        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank} to {rank - 1}", got=str(axis))
     behind = rank - axis % rank - 1
     return node.add("Unsqueeze", parameter, axes=list(range(1, 1 + behind))) if behind else parameter
 
@@ -37,7 +37,7 @@ def per_block(node: Node, parameter: Tensor, x: Tensor, axis: int, block: int) -
     """A scale or zero point with a number for each block of places along an axis, with each repeated."""
     rank = len(x.shape)
     if not -rank <= axis < rank:
-        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank}..{rank}", got=str(axis))
+        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank} to {rank - 1}", got=str(axis))
     axis %= rank
     extent = x.shape[axis]
     if len(parameter.shape) != rank or block < 1:

@@ -32,8 +32,9 @@ def set_diagonal(context: Any, node: Any, name: str, args: Any) -> None:
     if not _is(node, 2, 0) or len(shape) < 2 or min(shape[-2:]) < 0:
         raise ValueError("only the main diagonal of matrices of a known size can be set")
     make = Writer(context, node)
-    on = make.const(np.eye(*shape[-2:]), bool)
-    axis = -1 if shape[-2] <= shape[-1] else -2
+    rows, columns = shape[-2:]
+    on = make.const(np.eye(rows, columns), bool)
+    axis = -1 if rows <= columns else -2
     make.replace("Where", [on, make.add("Unsqueeze", node.input[1], make.const([axis])), node.input[0]])
 
 
