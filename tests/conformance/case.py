@@ -65,7 +65,7 @@ class Case:
     sums: bool = False
     #: Whether the shapes of the inputs may be made symbolic.
     dynamic: bool = True
-    #: Whether it is as large as it is for kernels that only a GPU has: other providers' run the same code on smaller ones.
+    #: Whether it is so large for kernels that a GPU alone has: other providers run the same code on smaller ones.
     gpu_only: bool = False
 
     def runs_on(self, provider: str) -> bool:
@@ -88,9 +88,7 @@ def case(
     **attrs: Any,
 ) -> Case:
     """A case; keywords that are not listed are attributes of the op."""
-    return Case(
-        name, inputs, attrs, tuple(dtypes), reference, outputs, result, opset, slack, sums, dynamic, gpu_only
-    )
+    return Case(name, inputs, attrs, tuple(dtypes), reference, outputs, result, opset, slack, sums, dynamic, gpu_only)
 
 
 def normal(*shape: int) -> Given:

@@ -22,23 +22,27 @@ def number(node: Node, parameter: Tensor) -> Tensor:
     return node.add("Squeeze", parameter, axes=[0]) if parameter.shape == (1,) else parameter
 
 
+def _from_front(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise InvalidArgumentError(
+            "the axis of a scale is out of range", expected=f"{-rank} to {rank - 1}", got=str(axis)
+        )
+    return axis % rank
+
+
 def per_axis(node: Node, parameter: Tensor, rank: int, axis: int) -> Tensor:
     """A scale or zero point that is one number, or has one for each place along an axis, shaped to be broadcast."""
     parameter = number(node, parameter)
     if len(parameter.shape) != 1:
         return parameter
-    if not -rank <= axis < rank:
-        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank} to {rank - 1}", got=str(axis))
-    behind = rank - axis % rank - 1
+    behind = rank - _from_front(axis, rank) - 1
     return node.add("Unsqueeze", parameter, axes=list(range(1, 1 + behind))) if behind else parameter
 
 
 def per_block(node: Node, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """A scale or zero point with a number for each block of places along an axis, with each repeated."""
     rank = len(x.shape)
-    if not -rank <= axis < rank:
-        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank} to {rank - 1}", got=str(axis))
-    axis %= rank
+    axis = _from_front(axis, rank)
     extent = x.shape[axis]
     if len(parameter.shape) != rank or block < 1:
         raise UnsupportedError(
