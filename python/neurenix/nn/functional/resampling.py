@@ -76,7 +76,7 @@ def check_resampling(size: Any, scale_factor: Any, mode: str) -> None:
     if mode not in (*_MODES, "area"):
         raise InvalidArgumentError("the mode is unknown", expected=", ".join([*_MODES, "area"]), got=repr(mode))
     if not np.all(np.asarray(scale_factor if size is None else size) > 0):
-        raise InvalidArgumentError("an image has no negative size", got=f"size={size}, scale_factor={scale_factor}")
+        raise InvalidArgumentError("the size of an image is above 0", got=f"size={size}, scale_factor={scale_factor}")
 
 
 def _spread(value: float | Sequence[float], rank: int) -> list[float]:
