@@ -20,6 +20,8 @@ use std::{
 
 const LIBRARY: &str = "libdnnl.so.3";
 const OPENMP: &str = "libgomp.so.1";
+/// Where it is set nothing is linked, so that C++, which takes as long as clippy does, need not be compiled.
+const LINT: &str = "NEURENIX_LINT";
 /// What the library of the C API is called; its number changes when a function goes or changes, which none should.
 const C_LIBRARY: &str = "libneurenix.so.1";
 
@@ -208,6 +210,13 @@ fn main() {
     {
         panic!("\n\n{why}\n");
     }
+    println!("cargo:rerun-if-env-changed={LINT}");
+    if env::var_os(LINT).is_none() {
+        compile_and_link();
+    }
+}
+
+fn compile_and_link() {
     let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
     let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
     // What is compiled for each version of TensorRT's headers is no part of the rest, nor is Triton's backend.

@@ -126,6 +126,14 @@ impl Error {
         hint: "Says what to do about it.",
     }
 
+    /// Says that a number of one of so many was expected, counted from either end.
+    pub fn expected_index(self, size: i64) -> Self {
+        match size {
+            0 => self.expected("none, for there are none"),
+            _ => self.expected(format!("{} to {}", -size, size - 1)),
+        }
+    }
+
     /// Says in which step it happened, before the message.
     pub fn during(mut self, step: impl fmt::Display) -> Self {
         self.0.message = format!("{step}: {}", self.0.message);

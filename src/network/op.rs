@@ -116,16 +116,8 @@ pub fn axis_of(axis: i64, rank: usize) -> Result<usize> {
         return Ok(counted as usize);
     }
     Err(Error::shape("axis is out of range")
-        .expected(counted_from_either_end(rank))
+        .expected_index(rank)
         .got(axis.to_string()))
-}
-
-/// The numbers that one of so many may be named by, in words.
-pub fn counted_from_either_end(size: i64) -> String {
-    match size {
-        0 => "none, for there are none".to_owned(),
-        _ => format!("{} to {}", -size, size - 1),
-    }
 }
 
 /// A relation between dimensions that could not be decided at build time and is checked at run time.

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::op::counted_from_either_end;
 use crate::network::ops::strides;
 
 /// The elements of `x` at these places, under a shape; exact for every dtype.
@@ -111,7 +110,7 @@ pub fn index(i: i64, size: usize) -> Result<usize> {
     let counted = if i < 0 { i + size as i64 } else { i };
     usize::try_from(counted).ok().filter(|&i| i < size).ok_or_else(|| {
         Error::shape("an index is out of range")
-            .expected(counted_from_either_end(size as i64))
+            .expected_index(size as i64)
             .got(i.to_string())
     })
 }
