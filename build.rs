@@ -211,12 +211,13 @@ fn main() {
         panic!("\n\n{why}\n");
     }
     println!("cargo:rerun-if-env-changed={LINT}");
+    let headers = tensorrt::headers();
     if env::var_os(LINT).is_none() {
-        compile_and_link();
+        compile_and_link(&headers);
     }
 }
 
-fn compile_and_link() {
+fn compile_and_link(headers: &[tensorrt::Headers]) {
     let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
     let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
     // What is compiled for each version of TensorRT's headers is no part of the rest, nor is Triton's backend.
@@ -229,7 +230,7 @@ fn compile_and_link() {
         println!("cargo:rerun-if-changed={}", bridge.display());
     }
     let mut build = cxx_build::bridges(&bridges);
-    let flavours = tensorrt::compile();
+    let flavours = tensorrt::compile(headers);
     build
         .files(&sources)
         .objects(&flavours.objects)

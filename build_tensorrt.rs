@@ -26,14 +26,19 @@ pub struct Flavours {
     pub list: String,
 }
 
-/// Compiles the layer for every version whose headers are there, and tells the crate which are missing.
-pub fn compile() -> Flavours {
+/// The versions whose headers are there; tells the crate which are missing.
+pub fn headers() -> Vec<Headers> {
     let (found, missing) = Headers::find();
     if let Some(why) = &missing {
         println!("cargo:warning=TensorRT: {why}");
     }
     let missing = missing.unwrap_or_default().replace('\n', " ");
     println!("cargo:rustc-env=NEURENIX_TENSORRT_MISSING={missing}");
+    found
+}
+
+/// Compiles the layer for each version.
+pub fn compile(found: &[Headers]) -> Flavours {
     // Where cxx_build puts the header of the bridge.
     let include = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("cxxbridge/include");
     Flavours {
@@ -46,7 +51,7 @@ pub fn compile() -> Flavours {
 }
 
 /// One version of the headers.
-struct Headers {
+pub struct Headers {
     /// As a C++ name: `enterprise_11_4`.
     name: String,
     folder: PathBuf,
