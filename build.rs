@@ -20,7 +20,7 @@ use std::{
 
 const LIBRARY: &str = "libdnnl.so.3";
 const OPENMP: &str = "libgomp.so.1";
-/// Where it is set nothing is linked, so that C++, which takes as long as clippy does, need not be compiled.
+/// Where it is set nothing is linked, so that C++ is not compiled: clippy looks at Rust alone.
 const LINT: &str = "NEURENIX_LINT";
 /// What the library of the C API is called; its number changes when a function goes or changes, which none should.
 const C_LIBRARY: &str = "libneurenix.so.1";

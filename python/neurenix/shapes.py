@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, ShapeError
@@ -80,9 +80,14 @@ def profiles(given: InputShapes, names: Sequence[str]) -> list[Profile]:
     return [_profile(parse(one) if isinstance(one, str) else one, names) for one in each]
 
 
+def is_by_name(given: InputShapes) -> TypeGuard[Mapping[str, Any]]:
+    """Whether these are shapes by the names of inputs, and not one shape: a range by the words min, opt and max."""
+    return isinstance(given, Mapping) and not set(given) <= {"min", "opt", "max"}
+
+
 def _profile(given: Any, names: Sequence[str]) -> Profile:
-    is_mapping = isinstance(given, Mapping) and not (given and set(given) <= {"min", "opt", "max"})
-    if not is_mapping:
+    names_none = isinstance(given, Mapping) and not given
+    if not names_none and not is_by_name(given):
         if len(names) != 1:
             raise InvalidArgumentError(
                 "a shape without a name is for models with one input",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +34,25 @@ def modules() -> dict[str, Any]:
 MODULES = modules()
 
 
+def cases_on(provider: str) -> Iterator[tuple[str, Case]]:
+    """The ops, and the cases of each that a provider is asked for."""
+    return ((op, case) for op, module in MODULES.items() for case in module.CASES if case.runs_on(provider))
+
+
 def parameters() -> list[Any]:
     """Provider x op x case x dtype x whether the shapes are symbolic."""
     made = []
     for provider in PROVIDERS:
         known = exceptions(provider)
-        for op, module in MODULES.items():
-            for case in (one for one in module.CASES if one.runs_on(provider)):
-                runs = [(dtype, False) for dtype in case.dtypes]
-                runs += [(dtype, True) for dtype in case.dtypes[:1] if case.dynamic]
-                for dtype, dynamic in runs:
-                    reason = excepted(known, op=op, case=case.name, dtype=dtype)
-                    marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-                    marks += [pytest.mark.gpu] if provider == "cuda" else []
-                    name = "-".join([provider, op, case.name, dtype, *(["dynamic"] if dynamic else [])])
-                    made.append(pytest.param(provider, op, case, dtype, dynamic, id=name, marks=marks))
+        for op, case in cases_on(provider):
+            runs = [(dtype, False) for dtype in case.dtypes]
+            runs += [(dtype, True) for dtype in case.dtypes[:1] if case.dynamic]
+            for dtype, dynamic in runs:
+                reason = excepted(known, op=op, case=case.name, dtype=dtype)
+                marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+                marks += [pytest.mark.gpu] if provider == "cuda" else []
+                name = "-".join([provider, op, case.name, dtype, *(["dynamic"] if dynamic else [])])
+                made.append(pytest.param(provider, op, case, dtype, dynamic, id=name, marks=marks))
     return made
 
 

@@ -30,7 +30,7 @@ from tests.conformance.quantized_chains import (
     TOKENS,
 )
 from tests.conformance.reference import is_float
-from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
+from tests.conformance.test_conformance import UNITS, arrays_of, cases_on, network_of, unit
 
 #: Providers whose kernels are run in every form.
 HELD = [name for name in PROVIDERS if name != "reference"]
@@ -46,12 +46,11 @@ def of_ops() -> list[Any]:
     made = []
     for provider in HELD:
         known = exceptions(provider)
-        for op, module in MODULES.items():
-            for case in (one for one in module.CASES if one.runs_on(provider)):
-                for dtype in case.dtypes:
-                    if excepted(known, op=op, case=case.name, dtype=dtype) is None:
-                        name = f"{provider}-{op}-{case.name}-{dtype}"
-                        made.append(pytest.param(provider, op, case, dtype, id=name, marks=marks(provider)))
+        for op, case in cases_on(provider):
+            for dtype in case.dtypes:
+                if excepted(known, op=op, case=case.name, dtype=dtype) is None:
+                    name = f"{provider}-{op}-{case.name}-{dtype}"
+                    made.append(pytest.param(provider, op, case, dtype, id=name, marks=marks(provider)))
     return made
 
 

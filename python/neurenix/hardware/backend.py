@@ -385,8 +385,7 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
 def _named(input_shapes: Any) -> list[str]:
     """The inputs that the shapes name; none of a shape alone, whose input only an imported model could tell."""
     given = shapes.union(input_shapes)
-    is_range = isinstance(given, Mapping) and set(given) <= {"min", "opt", "max"}
-    return list(given) if isinstance(given, Mapping) and not is_range else []
+    return list(given) if shapes.is_by_name(given) else []
 
 
 def _fixed_dims(shape: shapes.Shape, own: Sequence[int | str] | None) -> tuple[int | str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ def _with_range(given: Any, low: int, opt: int, high: int) -> Any:
             "dynamic_shapes is about the batch; the other dimensions must be known", expected="input_shape=(1, ...)",
             got=repr(given),
         )  # fmt: skip
-    if isinstance(given, Mapping) and not set(given) <= {"min", "opt", "max"}:
+    if shapes.is_by_name(given):
         return {name: _with_range(value, low, opt, high) for name, value in given.items()}
     dims = shapes.shape(given).opt
     return Shape((low, *dims[1:]), (opt, *dims[1:]), (high, *dims[1:])) if dims else given

@@ -261,7 +261,7 @@ def _layers_of(postprocess: str | Mapping[str, Any]) -> tuple[str, int] | Suppre
 
 def _only(wanted: Any) -> tuple[str | None, Shape]:
     """The name, if it is said, and the shape of what comes in."""
-    if isinstance(wanted, Mapping) and len(wanted) == 1 and not set(wanted) <= {"min", "opt", "max"}:
+    if shapes.is_by_name(wanted) and len(wanted) == 1:
         name, value = next(iter(wanted.items()))
         return name, shapes.shape(value, name)
     if wanted is None or isinstance(wanted, (Mapping, str)):

@@ -149,7 +149,7 @@ def _precision(half_precision: bool | None, options: Mapping[str, Any]) -> str:
 
 def with_batches(input_shape: Any) -> Any:
     """The shapes with a range of batches in place of the one that is given; what has ranges stays as it is."""
-    if isinstance(input_shape, Mapping) and not set(input_shape) <= {"min", "opt", "max"}:
+    if shapes.is_by_name(input_shape):
         found = {name: _with_batches(value, name) for name, value in input_shape.items()}
         return found if any(found[name] is not input_shape[name] for name in found) else input_shape
     if input_shape is None or isinstance(input_shape, (str, list)):

@@ -118,13 +118,14 @@ class _ConvTranspose(_Conv):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        checks.factory(device, dtype)
         if padding_mode != "zeros" or isinstance(padding, str):
             raise InvalidArgumentError(
                 "a transposed convolution is padded by numbers of zeros", got=f"{padding!r}, {padding_mode!r}"
             )
         checks.at_least(0, output_padding=output_padding)
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, device=device, dtype=dtype
+        )
         self.output_padding = output_padding
 
     def forward(self, x: Traced) -> Traced:

@@ -126,8 +126,7 @@ class SyncBatchNorm(BatchNorm):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        checks.factory(device, dtype)
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias, device, dtype)
 
 
 class InstanceNorm(_Tracking):

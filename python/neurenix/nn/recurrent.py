@@ -104,8 +104,9 @@ class RNN(_Recurrent):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        checks.factory(device, dtype)
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype
+        )
         self.kind = recurrent.RNN_TANH if _nonlinearity(nonlinearity) == "tanh" else recurrent.RNN_RELU
 
     def forward(self, x: Traced, hx: Traced | None = None) -> tuple[Traced, Traced]:
@@ -195,8 +196,7 @@ class RNNCell(_Cell):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        checks.factory(device, dtype)
-        super().__init__(input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = _nonlinearity(nonlinearity)
 
     def forward(self, x: Traced, hx: Traced | None = None) -> Traced:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neurenix.shapes import Shape, parse, profiles
+from neurenix.shapes import Shape, is_by_name, parse, profiles
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Request:
     def _hints(self) -> list[Mapping[str, Any]]:
         several = self.hints if isinstance(self.hints, list) else [self.hints]
         each = [parse(one) if isinstance(one, str) else one for one in several]
-        return [one for one in each if isinstance(one, Mapping) and not set(one) <= {"min", "opt", "max"}]
+        return [one for one in each if is_by_name(one)]
 
 
 def _size(dim: Any) -> int | None:

@@ -62,7 +62,7 @@ class Request:
 
     @classmethod
     def _of_shapes(cls, module: torch.nn.Module, input_shapes: Any) -> Request:
-        if isinstance(input_shapes, Mapping) and not set(input_shapes) <= {"min", "opt", "max"}:
+        if shapes.is_by_name(input_shapes):
             given, positional = _ordered(module, dict(input_shapes))
         else:
             given, positional = {"input": input_shapes}, 1
