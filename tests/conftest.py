@@ -17,6 +17,12 @@ __all__ = [
 ]  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A process of tests that ends ends the run: behind it pytest-xdist may wait for what will never come."""
+    if hasattr(config.option, "maxworkerrestart"):
+        config.option.maxworkerrestart = config.option.maxworkerrestart or "0"
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage, which took 4 % of the time, need not look at it again."""
     gc.collect()

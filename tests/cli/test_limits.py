@@ -89,7 +89,7 @@ def test_a_full_disk_under_files(call: Call, model: Path) -> None:
         target.unlink()
 
 
-@pytest.mark.parametrize("name", ["m.onnx", "m.engine", "m.pt2", "m.json"])
+@pytest.mark.parametrize("name", ["m.onnx", "m.engine", "m.pt2", "m.json", "m.keras", "m.tflite", "m.pb"])
 @pytest.mark.parametrize("what", ["/dev/zero", "pipe"])
 def test_devices_and_pipes_are_no_models(call: Call, model: Path, name: str, what: str) -> None:
     if name.endswith(".pt2"):

@@ -56,6 +56,8 @@ def test_damaged_caches_are_refused_by_line(data: bytes, message: str) -> None:
 def test_files_that_can_not_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(nx.FileError, match="can't be read"):
         CalibrationCache.read(tmp_path / "nowhere")
+    with pytest.raises(nx.FileError, match="a device or a pipe"):
+        CalibrationCache.read("/dev/zero")
     with pytest.raises(nx.FileError, match="can't be written"):
         CalibrationCache().write(tmp_path / "no" / "folder")
     assert not list(tmp_path.iterdir())

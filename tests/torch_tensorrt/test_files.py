@@ -155,6 +155,10 @@ def test_torchscript_of_others_is_refused_with_the_way_out(tmp_path: Path) -> No
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(nx.FileError):
         torch_tensorrt.load(tmp_path / "missing.ts")
+    (tmp_path / "endless.pt2").symlink_to("/dev/zero")
+    with pytest.raises(nx.FileError, match="a device or a pipe"):
+        torch_tensorrt.load(tmp_path / "endless.pt2")
+    assert not files.has_engine(tmp_path / "endless.pt2")
     (tmp_path / "text.ts").write_text("no archive")
     with pytest.raises(nx.FormatError, match="no file of torch's"):
         torch_tensorrt.load(tmp_path / "text.ts")

@@ -108,6 +108,8 @@ def _file(path: Path) -> Any:
     if path.is_dir():
         raise files.refuse_folder(path, KINDS)
     if path.suffix == ".pt2":
+        # In front of whatever looks into it: a device has no end.
+        check_file(path, "the model")
         if _calls_engines(path):
             raise UnsupportedError(
                 "the program calls engines that are built already, and is no model to build one of",

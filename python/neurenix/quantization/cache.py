@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neurenix import files
 from neurenix.errors import FileError, FormatError
 
 #: The names that methods have in the first line of a cache; those of TensorRT are its own.
@@ -82,11 +83,7 @@ class CalibrationCache:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> CalibrationCache:
         """A cache from a file. Raises `FileError` where it can't be read, and as `of_bytes`."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise FileError("the calibration cache can't be read", got=str(error)) from error
-        return cls.of_bytes(data, os.fspath(path))
+        return cls.of_bytes(files.read(Path(path), "the calibration cache"), os.fspath(path))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes the text, whole or not at all. Raises `FileError` where that fails."""

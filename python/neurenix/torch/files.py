@@ -104,6 +104,9 @@ def _program(model: OptimizedModel) -> torch.export.ExportedProgram:
 
 def has_engine(path: str | os.PathLike[str]) -> bool:
     """Whether a file of torch's calls an engine of ours; nothing of it is executed. False for what is no such file."""
+    # A device has no end, of which zipfile would look for one.
+    if not os.path.isfile(path):
+        return False
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [one for one in archive.infolist() if "/code/" in one.filename or one.filename.endswith(".json")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from neurenix import names
+from neurenix import files, names
 from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.torch.silence import first_line
 from neurenix.torch.compiled import CompiledModule
@@ -172,6 +172,7 @@ def load(file_path: Any = "", extra_files: Any = None) -> Any:
     is none of these, and `UnsupportedError` for TorchScript without engines of ours.
     """
     path = os.fspath(file_path)
+    files.check(path, "the file")
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.namelist()

@@ -103,7 +103,7 @@ def _import(
     check.known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
     graph.was_converted, graph.seed, graph.sizes_of_floats = model is not given, seed, sizes_of_floats
-    graph.keeps_names = keeps_names
+    graph.keeps_names, graph.from_torch = keeps_names, given.producer_name == "pytorch"
     graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
     ports.add_values(graph, proto.input, values)
     if model.ir_version >= IR_OF_DEFAULTS:
@@ -149,6 +149,8 @@ class Graph:
         self.seed: int | None = None
         #: Whether sizes may follow from floats that are weights.
         self.sizes_of_floats = True
+        #: Whether PyTorch's exporter wrote the model, whose operators differ from ONNX's reference here and there.
+        self.from_torch = False
         #: Whether what a node passes through is a tensor of its own.
         self.keeps_names = False
         self.constants: dict[str, Array] = {}
@@ -310,6 +312,7 @@ class Graph:
         """A graph that sees the names of this one, and so far has its own weights alone."""
         inner = Graph(network, self.versions, self.weights, {}, around=self)
         inner.prefix, inner.seed, inner.sizes_of_floats = f"{name}/", self.seed, self.sizes_of_floats
+        inner.from_torch = self.from_torch
         inner.add_initializers(proto.initializer, proto.sparse_initializer)
         return inner
 

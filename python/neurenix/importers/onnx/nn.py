@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from neurenix._native import Tensor
@@ -113,6 +114,13 @@ def mean_variance_normalization(node: Node) -> Tensor:
     return result if wide is x else node.add("Cast", result, to=x.dtype)
 
 
+def grid_sample(node: Node) -> Sequence[Tensor]:
+    """GridSample: beyond the border torch moves each neighbour of a place inside, ONNX's reference the place."""
+    cubic = node.attr("mode") in ("cubic", "bicubic")
+    torch_at_borders = node.graph.from_torch and cubic and node.attr("padding_mode") == "border"
+    return Same(defaults={"clamp_taps": 1} if torch_at_borders else {})(node)
+
+
 def resize(node: Node) -> Tensor:
     """Resize: opset 10 has scales alone, and samples asymmetrically."""
     if node.version >= 11:
@@ -180,7 +188,7 @@ RULES: dict[str, Rule] = {
     "DeformConv": Same(ignore={"kernel_shape": ANY}),
     "Dropout": dropout,
     "GlobalLpPool": global_lp_pool,
-    "GridSample": Same(),
+    "GridSample": grid_sample,
     "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,
     "MaxPool": max_pool,
