@@ -1,6 +1,9 @@
 //! Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
+#[cfg(test)]
+extern crate self as neurenix;
+
 #[cfg(feature = "python")]
 mod bindings;
 #[cfg(not(feature = "python"))]
@@ -22,3 +25,6 @@ pub mod replace;
 pub mod runtime;
 pub mod shutdown;
 pub mod threads;
+#[cfg(test)]
+#[path = "../tests/rust.rs"]
+mod whole;

@@ -3,11 +3,11 @@
 #[path = "../build_python.rs"]
 mod python;
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 /// A program that answers whatever it is asked.
 fn stand_in(name: &str, script: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let path = env::temp_dir().join(format!("{name}-{}", std::process::id()));
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path

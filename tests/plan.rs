@@ -14,8 +14,7 @@ use neurenix::plan::Provider;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-mod toy;
-use toy::{RECORDED, Toy, run};
+use super::toy::{RECORDED, Toy, run};
 
 /// xorshift64*: random enough for a test, the same at every run.
 struct Random(u64);

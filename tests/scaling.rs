@@ -1,5 +1,5 @@
-//! The work of building an engine grows as the network does. It is counted in allocations, of which two runs need the
-//! same number; a step that goes over the whole network for each layer shows in their bytes.
+//! The work of building an engine grows as the network does. It is counted in allocations of the thread that builds, of
+//! which two runs need the same number; a step that goes over the whole network for each layer shows in their bytes.
 
 use neurenix::engine::{Engine, config::BuilderConfig};
 use neurenix::network::array::Array;
@@ -8,18 +8,20 @@ use neurenix::network::dtype::DType;
 use neurenix::network::{Network, TensorId, ops};
 use neurenix::providers;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 
 struct Counting;
 
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-static BYTES: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Calls and bytes of this thread: other tests go on beside it.
+    static COUNTED: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+}
 
 // SAFETY: every call goes to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(layout.size(), Relaxed);
+        let [calls, bytes] = COUNTED.get();
+        COUNTED.set([calls + 1, bytes + layout.size()]);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -129,9 +131,9 @@ fn work(network: Network) -> [usize; 2] {
         ..Default::default()
     };
     let providers = providers::available();
-    let before = [CALLS.load(Relaxed), BYTES.load(Relaxed)];
+    let before = COUNTED.get();
     let engine = Engine::build(network, config, &providers).unwrap();
-    let after = [CALLS.load(Relaxed), BYTES.load(Relaxed)];
+    let after = COUNTED.get();
     drop(engine);
     [after[0] - before[0], after[1] - before[1]]
 }

@@ -9,8 +9,7 @@ use neurenix::network::{Network, TensorId, ops, reference};
 use neurenix::plan::Provider;
 use std::sync::Arc;
 
-mod toy;
-use toy::{Fault, Toy};
+use super::toy::{self, Fault, Toy};
 
 /// Branches that meet again: sums, activations, a Concat, a product and a Softmax.
 fn network() -> Network {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,10 @@ def environment(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         run([sys.executable, "-m", "venv", str(folder)])
-    run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES])
+    # uv is there in CI, and five times as fast.
+    by_uv = ["uv", "pip", "install", "--quiet", "--python", str(python), *PACKAGES]
+    if shutil.which("uv") is None or subprocess.run(by_uv, capture_output=True, check=False).returncode:
+        run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES])
     return python
 
 

@@ -1,7 +1,5 @@
 //! A provider for tests, which computes with the reference.
 
-#![allow(dead_code)] // each test uses a part of it
-
 mod fault;
 
 pub use fault::Fault;
