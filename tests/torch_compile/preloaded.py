@@ -1,5 +1,6 @@
 """What every case needs and takes long to read."""
 
+import contextlib
 import importlib
 
 from neurenix.torch.operators import decompositions, exportable, registry
@@ -9,8 +10,16 @@ for name in (
     "torch._functorch.aot_autograd",
     "torch.onnx._internal.exporter._core",
     "neurenix.torch.dynamo",
+    # What dynamo and AOT autograd import when they are called first.
+    "functorch.compile",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._inductor.debug",
+    "torch._inductor.sizevars",
+    "torch.distributed.tensor.experimental._func_map",
 ):
-    importlib.import_module(name)
+    # Not each is there in each version.
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 registry()
 exportable()
 decompositions()
