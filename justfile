@@ -38,8 +38,12 @@ wheel-alone:
     auditwheel show dist/*-manylinux_*.whl
     ls -l dist
 
+# The library of the C API without optimisation, which Python's tests take where `just capi` was not called.
+capi-debug:
+    cargo build --no-default-features
+
 # Rust's tests, without Python.
-test-rust *args:
+test-rust *args: capi-debug
     cargo test --no-default-features {{ args }}
 
 # Python's tests, on the module that `just dev` built.
@@ -72,7 +76,7 @@ lint-rust:
     cargo fmt --check
     # Tests are built without Python; with it, the library alone has more than they see.
     {{ clippy }} -- -D warnings
-    {{ clippy }} --all-targets --no-default-features -- -D warnings
+    {{ clippy }} --tests --no-default-features -- -D warnings
 
 # Puts everything into the shape that `just lint` wants.
 format:
