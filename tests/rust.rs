@@ -1,5 +1,5 @@
-//! Tests of the whole library, through what it gives to others. They are a part of its own tests: beside them Cargo would
-//! compile it a second time.
+//! Tests of the whole library, through what it gives to others. They are a part of its own tests: Cargo would compile the
+//! library once more for programs of their own, and link each with all of it.
 
 mod architecture;
 mod build_python;

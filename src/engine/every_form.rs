@@ -406,54 +406,30 @@ fn places(operand: &Operand, slice: Option<Slice>) -> Vec<usize> {
     operand.places().into_iter().map(|place| start + place).collect()
 }
 
-/// Calls a function of a constant with an element's size: to the compiler each element then is one move.
-macro_rules! of_size {
-    ($size:expr, $name:ident($($given:expr),*)) => {
-        match $size {
-            1 => $name::<1>($($given),*),
-            2 => $name::<2>($($given),*),
-            4 => $name::<4>($($given),*),
-            8 => $name::<8>($($given),*),
-            size => unreachable!("an element of {size} bytes"),
-        }
-    };
-}
-
 /// An array in the memory of an operand, with [`POISON`] around it; padding of blocks is zero.
 fn pack(array: &Array, operand: &Operand, slice: Option<Slice>) -> Vec<u8> {
+    let size = operand.dtype.size();
     let around = if slice.is_some() { POISON } else { 0 };
     let mut bytes = vec![around; extent(operand, slice)];
-    let places = places(operand, slice);
-    of_size!(operand.dtype.size(), scatter(&mut bytes, array.bytes(), &places));
-    bytes
-}
-
-fn scatter<const N: usize>(to: &mut [u8], from: &[u8], places: &[usize]) {
-    let to = to.as_chunks_mut::<N>().0;
-    for (element, &place) in from.as_chunks::<N>().0.iter().zip(places) {
-        to[place] = *element;
+    for (element, place) in array.bytes().chunks(size).zip(places(operand, slice)) {
+        bytes[place * size..][..size].copy_from_slice(element);
     }
+    bytes
 }
 
 /// The array in the memory of an operand, and whether what lies around it is as it was; the padding of blocks must be zero.
 fn unpack(bytes: &[u8], operand: &Operand, slice: Option<Slice>) -> Result<(Array, bool)> {
+    let size = operand.dtype.size();
     let around = if slice.is_some() { POISON } else { 0 };
     let mut rest = bytes.to_vec();
-    let places = places(operand, slice);
-    let elements = of_size!(operand.dtype.size(), gather(&mut rest, &places, around));
+    let mut elements = vec![];
+    for place in places(operand, slice) {
+        elements.extend_from_slice(&bytes[place * size..][..size]);
+        rest[place * size..][..size].fill(around);
+    }
     let intact = rest.iter().all(|&byte| byte == around);
     Ok((
         Array::from_bytes(operand.dtype, operand.shape.clone(), &elements)?,
         intact,
     ))
-}
-
-/// What stands at these places, which then hold what is around them.
-fn gather<const N: usize>(bytes: &mut [u8], places: &[usize], around: u8) -> Vec<u8> {
-    let bytes = bytes.as_chunks_mut::<N>().0;
-    let mut taken = Vec::with_capacity(places.len() * N);
-    for &place in places {
-        taken.extend_from_slice(&std::mem::replace(&mut bytes[place], [around; N]));
-    }
-    taken
 }

@@ -20,7 +20,7 @@ models = pytest.importorskip("benchmarks.zoo_models")
 #: All but what needs a control flow that depends on data, and MiniLM, whose architecture is BERT's.
 SMALL = [name for name in models.ZOO if name not in (*zoo.DETECTORS, "resnet18", "minilm")]
 #: The newer exporter takes seconds for each.
-BOTH = ["convnext_tiny", "densenet121", "mae_encoder", "roberta", "vit_b_16"]
+BOTH = ["convnext_tiny", "densenet121", "mae_encoder", "roberta", "vit_b_16", "yolov8n"]
 
 
 @pytest.mark.parametrize(

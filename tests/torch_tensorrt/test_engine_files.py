@@ -16,8 +16,8 @@ import torch
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt
 from neurenix.hardware import get_backend
+from neurenix.importers.files import has_engine
 from neurenix.inference import InferenceEngine, export_to_tensorrt
-from neurenix.torch import files
 from neurenix.torch_tensorrt import Input
 from tests.torch_tensorrt.models import QUICK, net, pictures
 
@@ -89,7 +89,7 @@ def test_files_without_an_engine(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(net(), (pictures(),)), tmp_path / "m.pt2")
     (tmp_path / "text.ts").write_text("neurenix.run.default")
     for name in ("m.ts", "m.pt2", "text.ts"):
-        assert not files.has_engine(tmp_path / name)
+        assert not has_engine(tmp_path / name)
         with pytest.raises(nx.UnsupportedError, match="no engine of ours"):
             CPU.load(tmp_path / name)
     with pytest.raises(nx.FileError):

@@ -21,6 +21,7 @@ import torch
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt
 from fuzz.engine_file import File
+from neurenix.importers.files import has_engine
 from neurenix.torch import engine_op, files
 from neurenix.torch_tensorrt import Input
 from tests.torch_tensorrt.models import QUICK, Nested, net, pictures
@@ -158,7 +159,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "endless.pt2").symlink_to("/dev/zero")
     with pytest.raises(nx.FileError, match="a device or a pipe"):
         torch_tensorrt.load(tmp_path / "endless.pt2")
-    assert not files.has_engine(tmp_path / "endless.pt2")
+    assert not has_engine(tmp_path / "endless.pt2")
     (tmp_path / "text.ts").write_text("no archive")
     with pytest.raises(nx.FormatError, match="no file of torch's"):
         torch_tensorrt.load(tmp_path / "text.ts")

@@ -102,6 +102,8 @@ def test_caches_stand_in_files_of_their_own(tmp_path: Path) -> None:
     assert path.read_bytes() == b"first"
     with pytest.raises(nx.FileError, match="can't be read"):
         ptq.CacheCalibrator(tmp_path / "missing").read_cache(0)
+    with pytest.raises(nx.FileError, match="a device or a pipe"):
+        ptq.CacheCalibrator("/dev/zero").read_cache(0)
     with pytest.raises(nx.FileError, match="can't be written"):
         ptq.DataLoaderCalibrator([], cache_file=tmp_path / "missing" / "cache").write_cache(0, b"")
 

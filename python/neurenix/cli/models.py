@@ -108,9 +108,7 @@ def _file(path: Path) -> Any:
     if path.is_dir():
         raise files.refuse_folder(path, KINDS)
     if path.suffix == ".pt2":
-        # In front of whatever looks into it: a device has no end.
-        check_file(path, "the model")
-        if _calls_engines(path):
+        if files.has_engine(path):
             raise UnsupportedError(
                 "the program calls engines that are built already, and is no model to build one of",
                 got=str(path),
@@ -159,16 +157,6 @@ def load_program(path: Path, extra_files: dict[str, str] | None = None) -> Any:
     except Exception as error:
         text = str(error).splitlines()
         raise FormatError("this is no torch.export program", got=f"{path}: {text[0] if text else ''}") from error
-
-
-def _calls_engines(path: Path) -> bool:
-    """Whether a program of torch.export calls `neurenix::run`; not what cannot be read, of which loading says why."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            graphs = [archive.read(name) for name in archive.namelist() if name.endswith("models/model.json")]
-    except (OSError, zipfile.BadZipFile):
-        return False
-    return any(b"torch.ops.neurenix.run" in graph for graph in graphs)
 
 
 @contextmanager

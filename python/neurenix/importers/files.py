@@ -1,7 +1,10 @@
-"""Kinds of files that are no models here, and the way out of each."""
+"""Kinds of files, which of them hold engines, and the way out of those that are no models here."""
 
 from __future__ import annotations
 
+import os
+import zipfile
+import zlib
 from pathlib import Path
 
 from neurenix import checkpoint
@@ -19,6 +22,25 @@ KERAS_2 = (".h5", ".hdf5")
 WITH_ENGINES = (".ts", ".pt2")
 #: What files of models and weights are called, none of which an engine file should be taken for.
 MODELS = (".onnx", ".pt2", *TORCH, *TENSORFLOW, *KERAS_2)
+#: No more of a file is searched for our operator: graphs are smaller.
+_MOST_TEXT = 64 << 20
+#: How torch writes the operator, in the code of TorchScript and in the graph of a program.
+_CALLS = (b"ops.neurenix.run", b"neurenix.run.default")
+
+
+def has_engine(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of torch's calls an engine of ours; nothing of it is executed. False for what is no such file."""
+    # A device has no end, of which zipfile would look for one.
+    if not os.path.isfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [one for one in archive.infolist() if "/code/" in one.filename or one.filename.endswith(".json")]
+            texts = (archive.read(one) for one in entries if one.file_size <= _MOST_TEXT and one.filename[-3:] != "pkl")
+            return any(call in text for text in texts for call in _CALLS)
+    except (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        # Encrypted entries are a RuntimeError, unknown compressions a NotImplementedError.
+        return False
 
 
 def refuse_folder(path: Path, expected: str) -> UnsupportedError:

@@ -18,7 +18,7 @@ from neurenix.hardware import get_backend, probe
 from neurenix.hardware.backend import Backend
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import KEPT, check
-from neurenix.importers.files import ENGINES, WITH_ENGINES
+from neurenix.importers.files import ENGINES, WITH_ENGINES, has_engine
 from neurenix.inference.layers import Around
 from neurenix.log import LOG
 from neurenix.packages import need
@@ -122,8 +122,6 @@ def _holds_engine(path: Path) -> bool:
     if path.suffix not in WITH_ENGINES or not path.is_file():
         return False
     need("torch", f"reading a {path.suffix} file")
-    from neurenix.torch.files import has_engine
-
     return has_engine(path)
 
 

@@ -83,7 +83,7 @@ class CalibrationCache:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> CalibrationCache:
         """A cache from a file. Raises `FileError` where it can't be read, and as `of_bytes`."""
-        return cls.of_bytes(files.read(Path(path), "the calibration cache"), os.fspath(path))
+        return cls.of_bytes(files.read(path, "the calibration cache"), os.fspath(path))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes the text, whole or not at all. Raises `FileError` where that fails."""

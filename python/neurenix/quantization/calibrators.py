@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neurenix import memory, names
+from neurenix import files, memory, names
 from neurenix._native import Histogram
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
@@ -91,8 +91,9 @@ class Calibrator:
         """The text of a cache; None for none."""
         if self.cache_file is None or not Path(self.cache_file).exists():
             return None
-        CalibrationCache.read(self.cache_file)
-        return Path(self.cache_file).read_bytes()
+        data = files.read(self.cache_file, "the calibration cache")
+        CalibrationCache.of_bytes(data, os.fspath(self.cache_file))
+        return data
 
     def write_calibration_cache(self, cache: bytes) -> None:
         """Keeps the text of a cache."""

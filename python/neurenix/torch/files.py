@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,9 @@ import torch
 
 from neurenix.errors import FileError, FormatError, UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
+from neurenix.importers.files import has_engine
 from neurenix.importers.torch.silence import first_line
 from neurenix.torch.engine_op import signature, to_bytes
-
-#: No more of a file is searched for our operator: graphs are smaller.
-_MOST_TEXT = 64 << 20
-#: How torch writes the operator, in the code of TorchScript and in the graph of a program.
-_CALLS = (b"ops.neurenix.run", b"neurenix.run.default")
 
 
 class _Alone(torch.nn.Module):
@@ -100,21 +94,6 @@ def _program(model: OptimizedModel) -> torch.export.ExportedProgram:
             return torch.export.export(_Alone(model).eval(), tuple(examples), dynamic_shapes=dynamic, strict=False)
     except Exception as error:
         raise UnsupportedError(f"torch can't write the engine as a program: {first_line(error)}") from error
-
-
-def has_engine(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of torch's calls an engine of ours; nothing of it is executed. False for what is no such file."""
-    # A device has no end, of which zipfile would look for one.
-    if not os.path.isfile(path):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = [one for one in archive.infolist() if "/code/" in one.filename or one.filename.endswith(".json")]
-            texts = (archive.read(one) for one in entries if one.file_size <= _MOST_TEXT and one.filename[-3:] != "pkl")
-            return any(call in text for text in texts for call in _CALLS)
-    except (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        # Encrypted entries are a RuntimeError, unknown compressions a NotImplementedError.
-        return False
 
 
 def engine_of(path: str | os.PathLike[str]) -> bytes:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from neurenix import files
 from neurenix.errors import FileError, InvalidArgumentError
 from neurenix.hardware.tensorrt import CalibrationAlgoType as CalibrationAlgo
 from neurenix.torch.calibration import numbered
@@ -87,12 +88,10 @@ class CacheCalibrator:
         path = numbered(self.cache_file, number)
         assert path is not None
         try:
-            return path.read_bytes()
-        except OSError as error:
+            return files.read(path, "the calibration cache")
+        except FileError as error:
             raise FileError(
-                f"the calibration cache can't be read: {error.strerror or error}",
-                got=str(path),
-                hint="DataLoaderCalibrator(loader, cache_file=...) writes it",
+                error.message, got=error.got, hint="DataLoaderCalibrator(loader, cache_file=...) writes it"
             ) from error
 
     def write_cache(self, number: int, cache: bytes) -> None:

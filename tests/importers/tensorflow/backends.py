@@ -37,7 +37,7 @@ def wanted(model: Any, given: Any) -> list[np.ndarray]:
 
 def check() -> None:
     """What can differ from backend to backend."""
-    if BACKEND == "jax":
+    if BACKEND in ("jax", "openvino"):
         check_model()
     check_classes()
     if BACKEND == "torch":
