@@ -1,5 +1,9 @@
-// Rows brought to mean 0 (where CENTRED) and variance 1, then scaled and shifted, each in one pass over memory: a team of
+// Rows divided by a number that follows from their elements, then scaled and shifted, each in one pass over memory: a team of
 // threads holds its row in registers. What is too long for that is read again.
+
+// What a row is divided by: its standard deviation, behind which its mean is taken off; the root of the mean of its squares; its
+// Euclidean norm, or epsilon where that is greater.
+enum RowNorm { DEVIATION, ROOT_MEAN_SQUARE, NORM };
 
 struct Rows {
     double epsilon;
@@ -21,14 +25,21 @@ __device__ __forceinline__ W activated(W x) {
 // X: elements; S: scale and shift. Each is there or not; a row is a + b where ADDED, which `kept` gets where KEPT.
 // CHANNELS: scale and shift have a number per channel. `y` may be missing where `codes` is there.
 template <
-    typename X, typename S, int N, bool CENTRED, bool ADDED, bool KEPT, bool SCALED, bool SHIFTED, bool CHANNELS,
+    typename X, typename S, int N, RowNorm DIVISOR, bool ADDED, bool KEPT, bool SCALED, bool SHIFTED, bool CHANNELS,
     int ACTIVATION, typename Q>
 struct Normalize {
     typedef typename Wide<X>::type W;
+    static constexpr bool CENTRED = DIVISOR == DEVIATION;
     X *y, *kept;
     const X *a, *b;
     const S *scale, *shift;
     Q* codes;
+
+    // What a row is multiplied with, from the sum of its squares.
+    static __device__ __forceinline__ W factor(W squares, const Rows& s) {
+        if constexpr (DIVISOR == NORM) return (W)1 / f_max(sqrt(squares), (W)s.epsilon);
+        return (W)1 / sqrt(squares / (W)s.length + (W)s.epsilon);
+    }
 
     __device__ __forceinline__ void read(W (&x)[N], uint64 at) const {
         load<X, N>(x, a + at);
@@ -101,15 +112,15 @@ struct Normalize {
             #pragma unroll
             for (int k = 0; k < N; k++) squares += f_square(x[p][k] - mean);
         }
-        const W factor = (W)1 / sqrt(joined<Sum<W>, BLOCK>(squares, me.team) / (W)s.length + (W)s.epsilon);
+        const W inverse = factor(joined<Sum<W>, BLOCK>(squares, me.team), s);
         #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const uint32 at = (p * me.team + me.number) * N;
             if (at >= length) continue;
             if constexpr (EARLY) {
-                write(x[p], early[p], start, at, me.row, mean, factor, s);
+                write(x[p], early[p], start, at, me.row, mean, inverse, s);
             } else {
-                write(x[p], sides(at), start, at, me.row, mean, factor, s);
+                write(x[p], sides(at), start, at, me.row, mean, inverse, s);
             }
         }
     }
@@ -134,10 +145,10 @@ struct Normalize {
             #pragma unroll
             for (int k = 0; k < N; k++) squares += f_square(x[k] - mean);
         }
-        const W factor = (W)1 / sqrt(joined<Sum<W>, true>(squares, 0) / (W)s.length + (W)s.epsilon);
+        const W inverse = factor(joined<Sum<W>, true>(squares, 0), s);
         for (uint32 at = first; at < length; at += step) {
             read(x, start + at);
-            write(x, sides(at), start, at, blockIdx.x, mean, factor, s);
+            write(x, sides(at), start, at, blockIdx.x, mean, inverse, s);
         }
     }
 };

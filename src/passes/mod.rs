@@ -51,6 +51,7 @@ pub mod recognise_activations;
 pub mod recognise_attention;
 pub mod recognise_group_norm;
 pub mod recognise_layer_norm;
+pub mod recognise_pointwise_conv;
 pub mod recognise_rms_norm;
 pub mod remove_no_ops;
 pub mod round_weights;
@@ -122,6 +123,7 @@ static CLEAN: &[&Pass] = &[
     &fold_batch_norm::PASS,
     &fold_pad::PASS,
     // Before merge_transposes, which moves transposes away from reshapes, and into products.
+    &recognise_pointwise_conv::PASS,
     &unflatten_images::PASS,
     &merge_transposes::PASS,
     &merge_reshapes::PASS,

@@ -84,6 +84,15 @@ fn without_guard(network: &Network, weights: TensorId) -> (TensorId, Guard) {
     guarded().unwrap_or((weights, Guard::None))
 }
 
+/// Whether queries are wider than heads of attention are, and than their scores: writing these down costs next to nothing then, and
+/// products of matrices are made for such sums (the channels of XCiT).
+fn is_narrow(scores: &[Dim], queries: &[Dim]) -> bool {
+    /// Elements of a head that kernels of attention have tiles for.
+    const WIDEST: i64 = 256;
+    let last = |shape: &[Dim]| shape.last().and_then(Dim::as_const);
+    last(queries).is_some_and(|width| width > WIDEST && last(scores).is_some_and(|keys| keys <= width))
+}
+
 /// The scales of attention, the least and the greatest.
 const SCALES: (f64, f64) = (1e-6, 1e6);
 
@@ -100,6 +109,7 @@ impl<'n> Attention<'n> {
         rule_if_some!((q, k) = input(product, 0).zip(input(product, 1)));
         let scores = &network[product.outputs[0]].ty.shape;
         rule_if!(scores.len() >= 3 && [q, k].iter().all(|&t| network[t].ty.rank() == scores.len()));
+        rule_if!(!is_narrow(scores, &network[q].ty.shape));
         let mut patch = Patch::new(network);
         let (q, by) = unscaled(network, &mut patch, q)?;
         let (k, and_by) = unscaled(network, &mut patch, k)?;
@@ -321,6 +331,20 @@ mod tests {
                 g.output(y);
                 assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
             }
+        }
+    }
+
+    #[test]
+    fn wide_queries_of_few_keys_stay_products() {
+        for (keys, stays) in [(48, true), (600, false)] {
+            let mut g = Graph::new();
+            let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, &format!("b 4 {keys} 512")));
+            let s = g.op_with("MatMul", attrs([("transB", Attr::Int(1))]), &[q, k]);
+            let w = g.op("Softmax", &[s]);
+            let y = g.op("MatMul", &[w, v]);
+            g.output(y);
+            let count = (PASS.apply)(&mut g.network, &Settings::default()).unwrap();
+            assert_eq!(count == 0, stays, "{keys} keys");
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Edge {
     pub given: bool,
     /// It must leave in the plain layout: a result of the network.
     pub result: bool,
+    /// It keeps its memory where it is brought from the plain layout to channels last, and back.
+    pub bitcast: bool,
 }
 
 /// A choice must win by this much, so that noise does not decide and builds repeat.
@@ -254,7 +256,9 @@ impl<'a> Web<'a> {
     }
 
     fn reorder(&self, edge: usize, from: Layout, to: Layout) -> f64 {
-        if from == to { 0.0 } else { self.edges[edge].reorder }
+        let edge = &self.edges[edge];
+        let same = from == to || (edge.bitcast && ![from, to].contains(&Layout::Blocked16));
+        if same { 0.0 } else { edge.reorder }
     }
 
     fn total(&self, forms: &[usize]) -> f64 {

@@ -1,5 +1,6 @@
 //! How the elements of a tensor lie in memory.
 
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -32,6 +33,13 @@ impl Layout {
             Layout::ChannelsLast if rank >= 3 => Some([0].into_iter().chain(2..rank).chain([1]).collect()),
             _ => None,
         }
+    }
+
+    /// Whether a tensor of this shape keeps its memory where it is brought to another layout: only dimensions of 1 change places.
+    pub fn is_bitcast(self, to: Self, shape: &[Dim]) -> bool {
+        let dense = self != to && ![self, to].contains(&Layout::Blocked16);
+        let (channels, pixels) = (shape.get(1), shape.get(2..).unwrap_or_default());
+        dense && (channels.is_none_or(|dim| dim.is(1)) || pixels.iter().all(|dim| dim.is(1)))
     }
 
     /// How many channels the memory holds for this many.
@@ -196,5 +204,22 @@ impl Operand {
                 .collect();
         }
         places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_of_one_change_places_for_nothing() {
+        let bitcast = |from: Layout, to: Layout, shape: &[i64]| {
+            let shape: Vec<Dim> = shape.iter().map(|&extent| extent.into()).collect();
+            from.is_bitcast(to, &shape)
+        };
+        let (plain, last) = (Layout::Plain, Layout::ChannelsLast);
+        assert!(bitcast(plain, last, &[8, 1, 5, 6]) && bitcast(last, plain, &[8, 64, 1, 1]));
+        assert!(!bitcast(plain, last, &[8, 2, 1, 6]) && !bitcast(plain, plain, &[8, 1, 5]));
+        assert!(!bitcast(plain, Layout::Blocked16, &[8, 1, 5, 6]));
     }
 }

@@ -61,6 +61,7 @@ impl Tuner<'_> {
                 reorder: self.providers[provider].reorder_time(bytes),
                 given: self.network.producer(tensor).is_none(),
                 result: results.contains(&tensor),
+                bitcast: Layout::Plain.is_bitcast(Layout::ChannelsLast, &self.network[tensor].ty.shape),
             });
         }
         Ok((edges, numbers))

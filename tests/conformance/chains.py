@@ -293,6 +293,19 @@ def rows(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     return made
 
 
+def over_norms(rows: int, length: int, bound: str | None) -> Chain:
+    """Rows divided by their Euclidean norms, which may be bounded from below."""
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        x = b.inputs[0]
+        norm = b.op("ReduceL2", x, axes=[2])
+        if bound:
+            norm = b.op(bound, norm, *([] if bound == "Relu" else [b.number(length**0.5)]))
+        return [b.op("Div", x, norm)]
+
+    return Chain(f"over_norms_of_{length}_{bound}", ((2, rows, length),), make)
+
+
 def widened() -> list[Chain]:
     """Products of 16 bits whose results the precision brings back to float32."""
     convolved, image = (2, 32, 9, 7), (2, 48, 9, 7)
@@ -355,6 +368,9 @@ CHAINS: list[Chain] = [
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3),
     *endings("conv1x1", (2, 32, 9, 7), 64, 1),
     *endings("conv3x3", (2, 32, 9, 7), 64, 3),
+    *endings("planes", (2, 4, 9, 8), 6, 1),
+    *endings("planes_odd", (3, 7, 5, 9), 16, 1),
+    *endings("planes_of_some_blocks", (2, 16, 40, 36), 3, 1),
     *endings("conv3x3_odd", (2, 19, 9, 7), 21, 3),
     *endings("depthwise", (2, 32, 9, 7), 32, 7, group=32),
     *depthwise("small", ((3, (3, 96, 13, 17)), (5, (1, 96, 17, 19)), (7, (1, 48, 17, 19)))),
@@ -382,6 +398,10 @@ CHAINS: list[Chain] = [
     pixels_attend("64", 2, 64, (4, 4), 37),
     pixels_attend("96", 4, 96, (7, 10), 130),
     pixels_attend("odd", 3, 19, (3, 1), 9),
+    over_norms(300, 32, "Clip"),
+    over_norms(5, 37, "Max"),
+    over_norms(40, 784, "Relu"),
+    over_norms(2, 40_000, None),
     *widened(),
     *pointwise(),
 ]

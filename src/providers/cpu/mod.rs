@@ -75,8 +75,12 @@ impl Provider for Cpu {
         })
     }
 
-    fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {
-        Arc::new(kernels::reorder::Reorder { from, to })
+    fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel> {
+        Arc::new(kernels::reorder::Reorder {
+            from,
+            to,
+            bitcast: from.is_bitcast(to, &ty.shape),
+        })
     }
 
     fn run(&self, threads: usize, job: Job) -> Result<()> {

@@ -211,10 +211,11 @@ impl Provider for Cuda {
         kernels::unplanned(&self.scope(network, layer), &self.gpu)
     }
 
-    fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {
+    fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel> {
         Arc::new(Reorder {
             from,
             to,
+            bitcast: from.is_bitcast(to, &ty.shape),
             gpu: self.gpu.clone(),
         })
     }

@@ -4,7 +4,7 @@ use super::copy::{Mover, Origin};
 use super::region::{Span, copy_box, zero_padding};
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request, Tactic};
 
 /// A kernel that brings a tensor from one layout to another.
 pub struct Reorder {
@@ -12,6 +12,8 @@ pub struct Reorder {
     pub from: Layout,
     /// The layout of the output.
     pub to: Layout,
+    /// Whether the memory is the same in both.
+    pub bitcast: bool,
 }
 
 impl Kernel for Reorder {
@@ -29,6 +31,10 @@ impl Kernel for Reorder {
             inputs: vec![self.from],
             outputs: vec![self.to],
         }]
+    }
+
+    fn alias(&self, _form: &Form) -> Alias {
+        if self.bitcast { Alias::Reshape } else { Alias::None }
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {

@@ -126,6 +126,8 @@ pub struct Reorder {
     pub from: Layout,
     /// The layout that it is wanted in.
     pub to: Layout,
+    /// Whether its memory is the same in both.
+    pub bitcast: bool,
     /// The GPU.
     pub gpu: Arc<Gpu>,
 }
@@ -145,6 +147,10 @@ impl Kernel for Reorder {
             inputs: vec![self.from],
             outputs: vec![self.to],
         }]
+    }
+
+    fn alias(&self, _form: &Form) -> Alias {
+        if self.bitcast { Alias::Reshape } else { Alias::None }
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {

@@ -1,6 +1,6 @@
 //! What a Conv or ConvTranspose computes at concrete shapes.
 
-use super::{depthwise, stem, tiled};
+use super::{depthwise, planes, stem, tiled};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
@@ -37,6 +37,8 @@ pub struct Traits {
     pub stem: bool,
     /// The kernel of ours for small convolutions can do it.
     pub tiled: bool,
+    /// Each place sees the same place, and there are few channels on both sides.
+    pub planes: bool,
 }
 
 impl Geometry {
@@ -64,6 +66,7 @@ impl Geometry {
             sparse: patches && !all && steps.all(|(kernel, stride)| kernel <= stride),
             stem: group == 1 && stem::fits(channels, &window.kernel, &window.strides, &window.dilations),
             tiled: group == 1 && tiled::fits(dtype, channels[1], window.kernel.len(), product),
+            planes: product && planes::fits(channels),
         }
     }
 
@@ -151,7 +154,8 @@ mod tests {
             product: true,
             ..Traits::default()
         };
-        assert_eq!(of(&[8, 4, 1, 1], &[]), product);
+        assert_eq!(of(&[32, 4, 1, 1], &[]), product);
+        assert!(of(&[8, 4, 1, 1], &[]).planes && !of(&[8, 4, 1, 1], &[("strides", ints(&[2, 2]))]).planes);
         assert!(of(&[8, 16, 3, 3], &[]).tiled && of(&[8, 16, 1, 1, 1], &[]).tiled && !of(&[8, 16, 1, 1, 3], &[]).tiled);
         let sparse = Traits {
             sparse: true,

@@ -10,6 +10,7 @@ mod engines;
 pub mod geometry;
 mod implicit_gemm;
 pub mod left_operand;
+mod planes;
 pub mod problem;
 mod products;
 pub mod stem;
@@ -177,6 +178,8 @@ tactics! {
         Tiled(number: u32) = "tile",
         /// By warpgroups, with one of the shapes of tiles that look best.
         ImplicitGemm(number: u32) = "implicit GEMM",
+        /// On the kernel for few channels and few results, which lie channel by channel.
+        Planes = "planes",
     }
 }
 
@@ -184,9 +187,17 @@ impl Way {
     /// The layouts of input and weights.
     fn layouts(self) -> [Layout; 2] {
         match self {
-            Way::PlainProduct(_) => [Layout::Plain; 2],
+            Way::PlainProduct(_) | Way::Planes => [Layout::Plain; 2],
             Way::PlainStem => [Layout::Plain, Layout::ChannelsLast],
             _ => [Layout::ChannelsLast; 2],
+        }
+    }
+
+    /// That of the result, and of what is added to it.
+    fn result(self) -> Layout {
+        match self {
+            Way::Planes => Layout::Plain,
+            _ => Layout::ChannelsLast,
         }
     }
 }
@@ -221,6 +232,7 @@ impl Conv {
             sparse,
             stem,
             tiled,
+            planes,
         } = self.traits;
         let stems = [Way::PlainStem, Way::Stem];
         if self.cast {
@@ -246,6 +258,7 @@ impl Conv {
         if self.code.is_some() {
             ways.extend((0..SHAPES).map(Way::ImplicitGemm));
         }
+        ways.extend(planes.then_some(Way::Planes));
         // Behind the engines, since it takes longer to compile than a plan takes to build.
         if stem && !self.residual && self.after.is_nothing() {
             ways.extend(stems);
@@ -318,17 +331,17 @@ impl Kernel for Conv {
     }
 
     fn forms(&self) -> Vec<Form> {
-        use Layout::{ChannelsLast, Plain};
+        use Layout::Plain;
         let form = |way: Way| {
             let mut inputs = way.layouts().to_vec();
             inputs.extend(self.bias.then_some(Plain));
-            inputs.extend(self.residual.then_some(ChannelsLast));
+            inputs.extend(self.residual.then_some(way.result()));
             inputs.extend(self.after.scale.then_some(Plain));
             inputs.extend(self.after.shift.then_some(Plain));
             Form {
                 tactic: way.tactic(),
                 inputs,
-                outputs: vec![ChannelsLast],
+                outputs: vec![way.result()],
             }
         };
         self.ways().into_iter().map(form).collect()
@@ -378,6 +391,7 @@ impl Kernel for Conv {
                     None => Ok(InEngine::prepared(gpu, convolution, self.tuned(request)?, usize::MAX)),
                 };
             }
+            Way::Planes => return planes::prepared(gpu, &convolution, self.held),
             Way::Product(number) | Way::PlainProduct(number) => {
                 let plain = matches!(way, Way::PlainProduct(_));
                 let (gpu, stand_in) = (gpu.clone(), self.stand_in(request, convolution)?);

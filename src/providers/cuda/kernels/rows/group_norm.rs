@@ -156,7 +156,7 @@ impl GroupNorm {
         let (ty, activation, call) = (self.ty, self.activation, &held.call);
         let parameters = format!("{ty}* y, const {ty}* x, const {ty}* scale, const {ty}* bias, const Rows s");
         let body = format!(
-            "Normalize<{ty}, {ty}, {pack}, true, false, false, true, true, true, {activation}, void>\
+            "Normalize<{ty}, {ty}, {pack}, DEVIATION, false, false, true, true, true, {activation}, void>\
              {{y, nullptr, x, nullptr, scale, bias, nullptr}}.{call}(s);"
         );
         let source = entry(&[ROWS, NORMALIZE], "normalize", held.team.bound(), &parameters, &body);

@@ -2,6 +2,7 @@
 
 mod group_norm;
 mod hardmax;
+mod l2_norm;
 mod lrn;
 mod norm;
 mod of_8_bits;

@@ -81,7 +81,10 @@ fn candidate(
     let name = names.join("+");
     let norm = Norm {
         axis,
-        centred: layer.op.name == "LayerNormalization",
+        divisor: match layer.op.name {
+            "LayerNormalization" => RowNorm::Deviation,
+            _ => RowNorm::RootMeanSquare,
+        },
         added: added.is_some(),
         kept: kept.is_some(),
         scaled: sides[0].is_some(),
@@ -101,10 +104,33 @@ fn candidate(
     }
 }
 
-struct Norm {
+/// `RowNorm` of `normalize.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowNorm {
+    /// The standard deviation, of what the mean is taken off.
+    Deviation,
+    /// The root of the mean of squares.
+    RootMeanSquare,
+    /// The Euclidean norm, or epsilon where that is greater.
+    Euclidean,
+}
+
+impl RowNorm {
+    /// It in code.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Deviation => "DEVIATION",
+            Self::RootMeanSquare => "ROOT_MEAN_SQUARE",
+            Self::Euclidean => "NORM",
+        }
+    }
+}
+
+/// A normalization of rows.
+pub struct Norm {
     /// The first axis of a row.
     axis: usize,
-    centred: bool,
+    divisor: RowNorm,
     added: bool,
     kept: bool,
     scaled: bool,
@@ -116,7 +142,26 @@ struct Norm {
 }
 
 impl Norm {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
+    /// One that does nothing else.
+    pub fn of_rows(axis: usize, divisor: RowNorm, epsilon: f64) -> Self {
+        Self {
+            axis,
+            divisor,
+            added: false,
+            kept: false,
+            scaled: false,
+            shifted: false,
+            epsilon,
+            written: true,
+            quantize: None,
+        }
+    }
+
+    /// It at concrete shapes.
+    ///
+    /// # Errors
+    /// If the tensors are too large for one kernel.
+    pub fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let x = &request.inputs[0];
         let length: usize = x.shape[self.axis..].iter().product();
         let rows = x.shape[..self.axis].iter().product();
@@ -157,9 +202,10 @@ impl Norm {
         let there = all.into_iter().filter(|(there, _)| *there).map(|(_, text)| text);
         let parameters: Vec<String> = there.collect();
         let or_null = |there: bool, name: &'static str| if there { name } else { "nullptr" };
-        let flags = [self.centred, self.added, self.kept, self.scaled, self.shifted].map(|flag| flag.to_string());
+        let flags = [self.added, self.kept, self.scaled, self.shifted].map(|flag| flag.to_string());
+        let divisor = self.divisor.text();
         let body = format!(
-            "Normalize<{ty}, {side}, {pack}, {}, false, 0, {code}>{{{}, {}, a, {}, {}, {}, {}}}.{}(s);",
+            "Normalize<{ty}, {side}, {pack}, {divisor}, {}, false, 0, {code}>{{{}, {}, a, {}, {}, {}, {}}}.{}(s);",
             flags.join(", "),
             or_null(self.written, "y"),
             or_null(self.kept, "kept"),

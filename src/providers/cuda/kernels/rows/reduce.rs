@@ -1,6 +1,7 @@
 //! Reductions over any axes, and ArgMax and ArgMin, from both layouts.
 
 use super::ROWS;
+use super::l2_norm;
 use super::of_8_bits;
 use super::softmax::Tile;
 use super::team::Team;
@@ -70,7 +71,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         arg,
         pair: arg || name == "ReduceLogSumExp",
     };
-    let whole = of_8_bits::offer(scope, gpu, &reduction);
+    let whole = match name {
+        "ReduceL2" => l2_norm::offer(scope, gpu, &reduction.axes),
+        _ => of_8_bits::offer(scope, gpu, &reduction),
+    };
     let alone = scope.alone(reduction.kernel(name, x.rank(), gpu), &[0]);
     Ok(whole.into_iter().chain([alone]).collect())
 }
