@@ -161,6 +161,13 @@ def kernels(model: Any) -> list[Row]:
     return [(row["provider"], row["kernel"]) for row in model.report()["kernels"] if row["layers"]]
 
 
+def launched(model: Any) -> list[str]:
+    """What a call launches, but for copies between both memories."""
+    call(model)
+    rows = [row for row in model.report()["kernels"] if row["kernel"] != "transfer"]
+    return [row["kernel"] for row in rows if row["implementation"]]
+
+
 def leaves_nothing(job: Callable[Given, Found]) -> Callable[Given, Found]:
     """A job behind which nothing was misused, and nothing of what it made is left."""
 
@@ -260,6 +267,34 @@ def clamped(activation: str) -> list[str]:
     recorded.forget("launches")
     call(model)
     return [line for line in recorded.lines("launches") if line.startswith("cudnn")]
+
+
+@leaves_nothing
+def channel_attention() -> list[str]:
+    """All kernels of a convolution over the means of channels, which are channels and pixels by turns."""
+    made = nx.Network("channel attention")
+    x = made.add_input("x", "float16", ["batch", 64, 8, 8])
+    pads: dict[str, Any] = {"pads": [1, 1]}
+    weights = made.add_constant("w", np.ones((1, 1, 3), np.float16))
+    y = made.add_layer("ReduceMean", [x], {"axes": [2, 3], "keepdims": 0})[0]
+    y = made.add_layer("Reshape", [y, made.add_constant("row", np.asarray([-1, 1, 64]))])[0]
+    y = made.add_layer("Sigmoid", made.add_layer("Conv", [y, weights], pads))[0]
+    y = made.add_layer("Reshape", [y, made.add_constant("column", np.asarray([-1, 64, 1, 1]))])[0]
+    made.mark_output(made.add_layer("Mul", [x, y])[0], "y")
+    return launched(optimized(made, optimization_level=0))
+
+
+@leaves_nothing
+def talking_heads() -> list[str]:
+    """All kernels of a softmax whose scores are mixed over heads, which a product does behind a Transpose."""
+    made = nx.Network("talking heads")
+    x = made.add_input("x", "float16", ["batch", 4, 16, 16])
+    y = made.add_layer("Transpose", [x], {"perm": [0, 2, 3, 1]})[0]
+    y = made.add_layer("MatMul", [y, made.add_constant("w", np.eye(4, dtype=np.float16) + np.float16(1))])[0]
+    y = made.add_layer("Add", [y, made.add_constant("b", np.arange(4, dtype=np.float16))])[0]
+    y = made.add_layer("Transpose", [y], {"perm": [0, 3, 1, 2]})[0]
+    made.mark_output(made.add_layer("Softmax", [y], {"axis": -1})[0], "y")
+    return launched(optimized(made))
 
 
 @leaves_nothing

@@ -80,6 +80,14 @@ def test_what_the_gpu_runs_and_what_not_with_the_reason(process: Process) -> Non
     assert refusals[0]["reason"] == "excluded by the caller"
 
 
+def test_what_moves_dimensions_of_one_is_no_kernel(process: Process) -> None:
+    assert process.run(jobs.channel_attention) == ["ReduceMean", "Conv+Sigmoid", "Mul"]
+
+
+def test_talking_heads_are_mixed_where_they_lie(process: Process) -> None:
+    assert process.run(jobs.talking_heads) == ["Conv", "Softmax"]
+
+
 def test_without_fallback_each_layer_runs_on_the_gpu_or_is_named(process: Process) -> None:
     assert {provider for provider, _ in process.run(jobs.alone, jobs.classifier)} == {"cuda"}
     with pytest.raises(nx.UnsupportedError, match="excluded by the caller") as raised:
