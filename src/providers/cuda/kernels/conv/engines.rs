@@ -273,22 +273,7 @@ mod tests {
     use crate::network::dtype::DType;
 
     fn sample(y: Tensor) -> Convolution {
-        Convolution {
-            dtype: DType::Float32,
-            tf32: false,
-            transposed: false,
-            x: y.clone(),
-            w: Tensor::dense(vec![4, 4, 1, 1]),
-            y,
-            strides: vec![1, 1],
-            dilations: vec![1, 1],
-            begin: vec![0, 0],
-            end: vec![0, 0],
-            bias: true,
-            residual: None,
-            activation: None,
-            after: After::default(),
-        }
+        Convolution::pointwise(DType::Float32, y.clone(), y)
     }
 
     #[test]

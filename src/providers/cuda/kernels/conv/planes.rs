@@ -89,26 +89,12 @@ fn source(c: &Convolution, pack: usize, held: bool) -> String {
 mod tests {
     use super::*;
     use crate::network::dtype::DType;
-    use crate::providers::cuda::library::cudnn::{After, Tensor};
+    use crate::providers::cuda::library::cudnn::Tensor;
 
     #[test]
     fn a_kernel_is_given_what_there_is() {
-        let c = Convolution {
-            dtype: DType::Float16,
-            tf32: false,
-            transposed: false,
-            x: Tensor::dense(vec![2, 4, 5, 6]),
-            w: Tensor::dense(vec![8, 4, 1, 1]),
-            y: Tensor::dense(vec![2, 8, 5, 6]),
-            strides: vec![1, 1],
-            dilations: vec![1, 1],
-            begin: vec![0, 0],
-            end: vec![0, 0],
-            bias: true,
-            residual: None,
-            activation: None,
-            after: After::default(),
-        };
+        let [x, y] = [4, 8].map(|channels| Tensor::dense(vec![2, channels, 5, 6]));
+        let c = Convolution::pointwise(DType::Float16, x, y);
         let text = source(&c, 8, true);
         assert!(
             text.contains("const float16* w, const float16* bias, const Planes s"),

@@ -122,6 +122,27 @@ pub struct Convolution {
 }
 
 impl Convolution {
+    /// One over a pixel, with a bias.
+    #[cfg(test)]
+    pub fn pointwise(dtype: DType, x: Tensor, y: Tensor) -> Self {
+        Self {
+            dtype,
+            tf32: false,
+            transposed: false,
+            w: Tensor::dense(vec![y.sizes[1], x.sizes[1], 1, 1]),
+            x,
+            y,
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            begin: vec![0, 0],
+            end: vec![0, 0],
+            bias: true,
+            residual: None,
+            activation: None,
+            after: After::default(),
+        }
+    }
+
     /// The same with one more spatial axis, of extent 1, in front of the others: cuDNN wants two.
     pub fn widen(&mut self) {
         for tensor in [&mut self.x, &mut self.w, &mut self.y]
