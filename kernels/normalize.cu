@@ -3,7 +3,7 @@
 
 // What a row is divided by: its standard deviation, behind which its mean is taken off; the root of the mean of its squares; its
 // Euclidean norm, or epsilon where that is greater.
-enum RowNorm { DEVIATION, ROOT_MEAN_SQUARE, NORM };
+enum RowNorm { DEVIATION, ROOT_MEAN_SQUARE, EUCLIDEAN };
 
 struct Rows {
     double epsilon;
@@ -37,7 +37,7 @@ struct Normalize {
 
     // What a row is multiplied with, from the sum of its squares.
     static __device__ __forceinline__ W factor(W squares, const Rows& s) {
-        if constexpr (DIVISOR == NORM) return (W)1 / f_max(sqrt(squares), (W)s.epsilon);
+        if constexpr (DIVISOR == EUCLIDEAN) return (W)1 / f_max(sqrt(squares), (W)s.epsilon);
         return (W)1 / sqrt(squares / (W)s.length + (W)s.epsilon);
     }
 

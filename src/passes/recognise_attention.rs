@@ -84,9 +84,9 @@ fn without_guard(network: &Network, weights: TensorId) -> (TensorId, Guard) {
     guarded().unwrap_or((weights, Guard::None))
 }
 
-/// Whether queries are wider than heads of attention are, and than their scores: writing these down costs next to nothing then, and
-/// products of matrices are made for such sums (the channels of XCiT).
-fn is_narrow(scores: &[Dim], queries: &[Dim]) -> bool {
+/// Whether heads are wider than kernels of attention have tiles for, and a query has no more scores than elements: to write the scores
+/// down costs next to nothing then, and products of matrices are made for such sums (the channels of XCiT).
+fn has_few_scores(scores: &[Dim], queries: &[Dim]) -> bool {
     /// Elements of a head that kernels of attention have tiles for.
     const WIDEST: i64 = 256;
     let last = |shape: &[Dim]| shape.last().and_then(Dim::as_const);
@@ -109,7 +109,7 @@ impl<'n> Attention<'n> {
         rule_if_some!((q, k) = input(product, 0).zip(input(product, 1)));
         let scores = &network[product.outputs[0]].ty.shape;
         rule_if!(scores.len() >= 3 && [q, k].iter().all(|&t| network[t].ty.rank() == scores.len()));
-        rule_if!(!is_narrow(scores, &network[q].ty.shape));
+        rule_if!(!has_few_scores(scores, &network[q].ty.shape));
         let mut patch = Patch::new(network);
         let (q, by) = unscaled(network, &mut patch, q)?;
         let (k, and_by) = unscaled(network, &mut patch, k)?;

@@ -1,7 +1,7 @@
 //! Finds convolutions over one pixel in products of a tensor whose channels were moved behind its pixels.
 
 use super::build::Build;
-use super::matching::{chain_up_to, input, inverse, is_constant, permutation};
+use super::matching::{chain_up_to, input, inverse, is_bias, is_constant, only_given_by, permutation};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -29,7 +29,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     rule_if!(sums.len() <= 1 && !product.attrs.flag("transA"));
     rule_if_some!((rows, matrix) = input(product, 0).zip(input(product, 1)));
     rule_if!(network[rows].ty.dtype.is_float() && is_small(network, matrix));
-    rule_if_some!((_, upper) = chain_up_to(network, rows, "Transpose", |_, _| None));
+    rule_if_some!(upper = only_given_by(network, rows, "Transpose"));
     rule_if_some!((source, there) = input(upper, 0).zip(permutation(network, upper)));
     rule_if!(there == inverse(&back));
     rule_if_some!(axis = moved_behind(&there));
@@ -56,11 +56,11 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     Ok(Some(patch))
 }
 
-/// The input of an Add that is not a vector of constants.
+/// The input of an Add beside a vector of constants that may become a bias.
 fn beside_vector(network: &Network, layer: &Layer) -> Option<usize> {
     let columns = network[layer.outputs[0]].ty.shape.last();
     let is_vector = |input: &usize| {
-        let vector = layer.inputs[*input].filter(|&t| is_constant(network, t));
+        let vector = layer.inputs[*input].filter(|&t| is_bias(network, t));
         vector.is_some_and(|t| network[t].ty.rank() == 1 && network[t].ty.shape.last() == columns)
     };
     let found = [1, 0]
@@ -107,16 +107,22 @@ fn weights(patch: &mut Patch, product: &Layer, matrix: TensorId, rank: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
     use crate::passes::testing::Graph;
     use crate::passes::{Settings, fold_constants};
 
     /// x -> Transpose -> MatMul -> Add -> Transpose.
     fn heads(shape: &str, there: &[i64], back: &[i64], matrix: [usize; 2], summand: &[usize]) -> Graph {
         let mut g = Graph::new();
-        let x = g.input("x", shape);
+        let b = g.weights(summand);
+        with_summand(g, b, shape, there, back, matrix)
+    }
+
+    fn with_summand(mut g: Graph, b: TensorId, shape: &str, there: &[i64], back: &[i64], matrix: [usize; 2]) -> Graph {
+        let (x, w) = (g.input("x", shape), g.weights(&matrix));
         let perm = |order: &[i64]| attrs([("perm", Attr::Ints(order.to_vec()))]);
-        let (w, b) = (g.weights(&matrix), g.weights(summand));
         let y = g.op_with("Transpose", perm(there), &[x]);
         let y = g.op("MatMul", &[y, w]);
         let y = g.op("Add", &[b, y]);
@@ -161,5 +167,10 @@ mod tests {
         stays(heads("n 4 5 5", &[0, 2, 3, 1], &[0, 3, 2, 1], [4, 6], &[6]));
         stays(heads("n 4 5 5", &[0, 2, 3, 1], &[0, 3, 1, 2], [4, 6], &[5, 6]));
         stays(heads("n 4 5 5", &[0, 2, 3, 1], &[0, 3, 1, 2], [4, 64], &[64]));
+        // A summand that rounds what it is added to.
+        let mut g = Graph::new();
+        let large = Array::from_f64(DType::Float32, vec![6], &[1.5 * 2f64.powi(23); 6]).unwrap();
+        let large = g.network.add_constant("large", large);
+        stays(with_summand(g, large, "n 4 5 5", &[0, 2, 3, 1], &[0, 3, 1, 2], [4, 6]));
     }
 }

@@ -303,7 +303,7 @@ def over_norms(rows: int, length: int, bound: str | None) -> Chain:
             norm = b.op(bound, norm, *([] if bound == "Relu" else [b.number(length**0.5)]))
         return [b.op("Div", x, norm)]
 
-    return Chain(f"over_norms_of_{length}_{bound}", ((2, rows, length),), make)
+    return Chain(f"over_norms_of_{length}_{bound}", ((2, rows, length),), make, (*FLOATS, "float64"))
 
 
 def widened() -> list[Chain]:

@@ -34,6 +34,8 @@ CASES = [
     case("plain", normal(2, 3, 8, 9), weights(16, 3, 3, 3), **OPTIONS),
     case("bias", normal(2, 3, 8, 9), weights(16, 3, 3, 3), weights(16), **OPTIONS, pads=[1, 1, 1, 1]),
     case("one_by_one", normal(2, 16, 5, 7), weights(32, 16, 1, 1), weights(32), **OPTIONS),
+    case("one_by_one_of_few", normal(2, 6, 5, 8), weights(4, 6, 1, 1), weights(4), **OPTIONS),
+    case("one_by_one_at_run_time", normal(2, 6, 5, 8), normal(4, 6, 1, 1), normal(4), **OPTIONS),
     case("one_by_one_strided", normal(1, 16, 6, 7), weights(16, 16, 1, 1), **OPTIONS, strides=[2, 2]),
     case("apart", normal(2, 8, 7, 10), weights(6, 8, 1, 2), weights(6), **OPTIONS, strides=[2, 3]),
     case("one_dimension_apart", normal(2, 4, 15), weights(8, 4, 2), **OPTIONS, strides=[4]),

@@ -69,16 +69,16 @@ fn source(c: &Convolution, pack: usize, held: bool) -> String {
     });
     let terms = results * channels;
     // Nobody writes constants, so that they are read while the kernel in front still runs.
-    let bring = |now: bool| match now {
-        true => format!("    widen_weights<{terms}, {THREADS}>(weights, w);\n"),
-        false => String::new(),
+    let bring = format!("    widen_weights<{terms}, {THREADS}>(weights, w);\n");
+    let (early, late) = if held {
+        (bring.as_str(), "")
+    } else {
+        ("", bring.as_str())
     };
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) convolve_planes({ty}* y, const {ty}* x, const {ty}* w, \
-         {parameters}const Planes s) {{\n    __shared__ Wide<{ty}>::type weights[{terms}];\n{}    after_previous();\n{}    \
+         {parameters}const Planes s) {{\n    __shared__ Wide<{ty}>::type weights[{terms}];\n{early}    after_previous();\n{late}    \
          __syncthreads();\n    mix_planes<{channels}, {results}, {pack}, {}, {}>(y, x, weights, {}, s);\n}}\n",
-        bring(held),
-        bring(!held),
         code(c.activation),
         after(c),
         arguments.join(", "),

@@ -1,7 +1,7 @@
 //! Rows divided by their Euclidean norms, or by a least divisor: a ReduceL2, its bound, and the Div behind it.
 
 use super::norm::{Norm, RowNorm};
-use crate::network::{Layer, Network};
+use crate::network::{Layer, Network, TensorId};
 use crate::plan::Candidate;
 use crate::plan::layout::Layout;
 use crate::providers::common::scope::{Scope, uniform_forms};
@@ -20,7 +20,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>, axes: &[usize]) -> Option<Candidate>
     }
     let mut layers = vec![scope.layer, network.sole_user(norm)?];
     let mut divisor = norm;
-    let least = least(network, &network[layers[1]]);
+    let least = least(network, norm, &network[layers[1]]);
     if least.is_some() {
         divisor = network[layers[1]].outputs[0];
         layers.push(network.sole_user(divisor)?);
@@ -46,8 +46,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>, axes: &[usize]) -> Option<Candidate>
     })
 }
 
-/// The bound that a layer puts on its input from below, where it does nothing else.
-fn least(network: &Network, layer: &Layer) -> Option<f64> {
+/// The bound that a layer puts on norms from below, where it does nothing else.
+fn least(network: &Network, norm: TensorId, layer: &Layer) -> Option<f64> {
     let number = |input: usize| {
         network[layer.inputs.get(input).copied().flatten()?]
             .constant()?
@@ -60,11 +60,6 @@ fn least(network: &Network, layer: &Layer) -> Option<f64> {
         _ => None,
     };
     // A bound of more axes would give a tensor of another shape.
-    let bounded = layer
-        .inputs
-        .iter()
-        .flatten()
-        .find(|&&t| network[t].constant().is_none())?;
-    let same = network[*bounded].ty.shape == network[layer.outputs[0]].ty.shape;
+    let same = network[norm].ty.shape == network[layer.outputs[0]].ty.shape;
     least.filter(|&least| least >= 0.0 && same)
 }

@@ -121,7 +121,7 @@ impl RowNorm {
         match self {
             Self::Deviation => "DEVIATION",
             Self::RootMeanSquare => "ROOT_MEAN_SQUARE",
-            Self::Euclidean => "NORM",
+            Self::Euclidean => "EUCLIDEAN",
         }
     }
 }
