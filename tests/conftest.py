@@ -4,16 +4,17 @@ import gc
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from tests.exclusive import pytest_configure_node, pytest_runtest_protocol, pytest_unconfigure
 from tests.exporter import pytest_runtest_setup
+from tests.scheduling import pytest_runtest_makereport, pytest_xdist_make_scheduler
 
 __all__ = [
-    "level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_protocol", "pytest_runtest_setup",
-    "pytest_unconfigure",
+    "level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_makereport", "pytest_runtest_protocol",
+    "pytest_runtest_setup", "pytest_unconfigure", "pytest_xdist_make_scheduler",
 ]  # fmt: skip
 
 
@@ -38,11 +39,12 @@ def own_cache() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def level_of_the_log() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
+def level_of_the_log() -> Generator[None, object, object]:
     """Programs that a test runs in this process set it: the tests behind hear what they heard before."""
     logger, below = logging.getLogger("neurenix"), logging.root.manager.disable
     level = logger.level
-    yield
+    result = yield
     logger.setLevel(level)
     logging.disable(below)
+    return result
