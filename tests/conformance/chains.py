@@ -308,7 +308,7 @@ def over_norms(rows: int, length: int, bound: str | None) -> Chain:
 
 def widened() -> list[Chain]:
     """Products of 16 bits whose results the precision brings back to float32."""
-    convolved, image = (2, 32, 9, 7), (2, 48, 9, 7)
+    convolved, image = (2, 32, 5, 7), (2, 48, 5, 7)
 
     def conv(b: Builder) -> list[nx.Tensor]:
         y = b.op("Relu", b.op("Add", b.conv(b.inputs[0], 48, 3), b.inputs[1]))
@@ -357,25 +357,25 @@ def pointwise() -> list[Chain]:
 
 
 CHAINS: list[Chain] = [
-    *convolution("conv1x1", (2, 32, 9, 7), 64, 1),
-    *convolution("conv3x3", (2, 32, 9, 7), 64, 3),
-    *convolution("conv3x3_odd", (2, 19, 9, 7), 21, 3),
+    *convolution("conv1x1", (2, 32, 5, 7), 64, 1),
+    *convolution("conv3x3", (2, 32, 5, 7), 64, 3),
+    *convolution("conv3x3_odd", (2, 19, 5, 7), 21, 3),
     *convolution("conv3x3_stride", (2, 32, 10, 8), 64, 3, strides=[2, 2]),
     *convolution("conv1x1_stride", (2, 64, 10, 8), 64, 1, strides=[2, 2]),
-    *convolution("depthwise", (2, 32, 9, 7), 32, 3, group=32),
-    *convolution("grouped", (2, 32, 9, 7), 64, 3, group=4),
-    *convolution("stem", (2, 3, 19, 17), 16, 3),
-    *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3),
-    *endings("conv1x1", (2, 32, 9, 7), 64, 1),
-    *endings("conv3x3", (2, 32, 9, 7), 64, 3),
+    *convolution("depthwise", (2, 32, 5, 7), 32, 3, group=32),
+    *convolution("grouped", (2, 32, 5, 7), 64, 3, group=4),
+    *convolution("stem", (2, 3, 7, 17), 16, 3),
+    *convolution("conv3d", (1, 16, 3, 4, 7), 32, 3),
+    *endings("conv1x1", (2, 32, 5, 7), 64, 1),
+    *endings("conv3x3", (2, 32, 5, 7), 64, 3),
     *endings("planes", (2, 4, 9, 8), 6, 1),
     *endings("planes_odd", (3, 7, 5, 9), 16, 1),
     *endings("planes_of_some_blocks", (2, 16, 40, 36), 3, 1),
-    *endings("conv3x3_odd", (2, 19, 9, 7), 21, 3),
-    *endings("depthwise", (2, 32, 9, 7), 32, 7, group=32),
+    *endings("conv3x3_odd", (2, 19, 5, 7), 21, 3),
+    *endings("depthwise", (2, 32, 5, 7), 32, 7, group=32),
     *depthwise("small", ((3, (3, 96, 13, 17)), (5, (1, 96, 17, 19)), (7, (1, 48, 17, 19)))),
-    *endings("grouped", (2, 32, 9, 7), 64, 3, group=4),
-    *endings("conv3d", (1, 16, 5, 6, 7), 32, 3),
+    *endings("grouped", (2, 32, 5, 7), 64, 3, group=4),
+    *endings("conv3d", (1, 16, 3, 4, 7), 32, 3),
     *matrices("matmul", (2, 33, 64), 48),
     *matrices("matmul_row", (1, 64), 96),
     *several("matmul", (2, 33, 64), 48),
