@@ -40,9 +40,9 @@ class Given:
     constant: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """One layer with its inputs.
+    """One layer with its inputs; only itself is equal to it.
 
     `reference` gets the inputs, floating-point ones as float64, and the attributes as keywords; it gives the output, or
     a tuple of them. Without one, ONNX's own evaluator is asked.

@@ -17,7 +17,7 @@ import pytest
 import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import options
-from tests.conformance.case import Array, Case, dtype_of
+from tests.conformance.case import Array, dtype_of
 from tests.conformance.chains import CHAINS, LARGE, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
 from tests.conformance.quantized_chains import (
@@ -30,7 +30,7 @@ from tests.conformance.quantized_chains import (
     TOKENS,
 )
 from tests.conformance.reference import is_float
-from tests.conformance.test_conformance import UNITS, arrays_of, cases_on, network_of, unit
+from tests.conformance.test_conformance import UNITS, Place, arrays_of, cases_on, network_of, unit
 
 #: Providers whose kernels are run in every form.
 HELD = [name for name in PROVIDERS if name != "reference"]
@@ -50,7 +50,7 @@ def of_ops() -> list[Any]:
             for dtype in case.dtypes:
                 if excepted(known, op=op, case=case.name, dtype=dtype) is None:
                     name = f"{provider}-{op}-{case.name}-{dtype}"
-                    made.append(pytest.param(provider, op, case, dtype, id=name, marks=marks(provider)))
+                    made.append(pytest.param(Place(provider, op, case, dtype, False), id=name, marks=marks(provider)))
     return made
 
 
@@ -65,8 +65,9 @@ def of_chains() -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize(("provider", "op", "case", "dtype"), of_ops())
-def test_each_op(provider: str, op: str, case: Case, dtype: str) -> None:
+@pytest.mark.parametrize("place", of_ops())
+def test_each_op(place: Place) -> None:
+    provider, op, case, dtype, _ = place
     of = dtype_of(dtype)
     arrays = arrays_of(case, of, zlib.crc32(f"{op} {case.name} {dtype}".encode()))
     network = network_of(case, op, arrays, [[] if a is None else list(a.shape) for a in arrays])
