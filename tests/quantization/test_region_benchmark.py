@@ -17,8 +17,8 @@ from neurenix.quantization.compare import Ratios
 
 SHAPE = ("n", 4, 512, 512)
 SHAPES = {"x": ((1, 4, 512, 512), (2, 4, 512, 512), (4, 4, 512, 512))}
-#: They time kernels.
-pytestmark = pytest.mark.exclusive
+#: What it says depends on how long kernels take.
+TIMED = pytest.mark.exclusive
 EIGHT_BITS = pytest.mark.skipif(not has_int8("cpu"), reason="this processor does not multiply in 8 bits")
 
 
@@ -58,6 +58,7 @@ def decibels(got: Any, want: Any) -> float:
     return float(10 * np.log10(np.mean(np.square(want)) / np.mean(np.square(got - want))))
 
 
+@TIMED
 @EIGHT_BITS
 def test_a_product_that_loses_in_8_bits_stays_in_floats_and_the_others_do_not() -> None:
     backend = get_backend("cpu")
@@ -88,6 +89,7 @@ def test_networks_that_memory_would_not_hold_so_often_are_not_timed(monkeypatch:
     assert in_8_bits(model) == ["sparse", "dense"] and len(told) == 1
 
 
+@TIMED
 @EIGHT_BITS
 def test_the_timing_cache_keeps_the_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = get_backend("cpu")
@@ -122,12 +124,14 @@ def test_the_timing_cache_keeps_that_there_was_no_choice(tmp_path: Path, monkeyp
     assert in_8_bits(again) == in_8_bits(model) == ["sparse", "dense"] and not notes(again)
 
 
+@TIMED
 @EIGHT_BITS
 def test_a_timing_cache_that_cannot_be_written_costs_its_times_alone(tmp_path: Path) -> None:
     options: dict[str, Any] = {"timing_cache": str(tmp_path), "calibration": [batch()]}
     assert in_8_bits(get_backend("cpu").optimize_model(network(), SHAPES, "int8", **options)) == ["dense"]
 
 
+@TIMED
 @EIGHT_BITS
 def test_a_cache_alone_is_enough(tmp_path: Path) -> None:
     cache = tmp_path / "ranges.cache"
@@ -137,6 +141,7 @@ def test_a_cache_alone_is_enough(tmp_path: Path) -> None:
     assert len(notes(model)) == 1 and in_8_bits(model) == ["dense"]
 
 
+@TIMED
 @EIGHT_BITS
 def test_saved_and_refitted_engines_keep_what_was_chosen(tmp_path: Path) -> None:
     backend = get_backend("cpu")
