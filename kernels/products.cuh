@@ -1,17 +1,8 @@
 // What matrix products on tensor cores are made of: operands come to shared memory in steps, several of which are on their way
 // at once, and the blocks of a cluster share the sums of a tile of the result. Terms have 16 bits: floats, summed in float, or
-// pairs of neighbours of 8 bits, summed in int32. Behind `fragments.cuh`.
+// pairs of neighbours of 8 bits, summed in int32. Behind `fragments.cuh` and `cluster.cuh`.
 
-// Says that this block of a cluster runs, and waits until all of them do: until then nobody writes to their memory.
-__device__ __forceinline__ void cluster_greet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
-// Blocks of a cluster wait for one another, and see what the others wrote.
-__device__ __forceinline__ void cluster_wait() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-__device__ __forceinline__ uint32 bits_of(float sum) { return __float_as_uint(sum); }
-__device__ __forceinline__ uint32 bits_of(int32 sum) { return (uint32)sum; }
-// Sums to the shared memory of a block of the cluster.
+// Several sums, as `send` of `cluster.cuh`.
 template <typename Sum>
 __device__ __forceinline__ void send(const Pack<Sum, 2>& pair, uint32 address, uint32 block) {
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"

@@ -270,10 +270,10 @@ def clamped(activation: str) -> list[str]:
 
 
 @leaves_nothing
-def channel_attention() -> list[str]:
-    """All kernels of a convolution over the means of channels, which are channels and pixels by turns."""
+def channel_attention(extent: int) -> list[str]:
+    """All kernels of a convolution over the means of the channels of square images, channels and pixels by turns."""
     made = nx.Network("channel attention")
-    x = made.add_input("x", "float16", ["batch", 64, 8, 8])
+    x = made.add_input("x", "float16", ["batch", 64, extent, extent])
     pads: dict[str, Any] = {"pads": [1, 1]}
     weights = made.add_constant("w", np.ones((1, 1, 3), np.float16))
     y = made.add_layer("ReduceMean", [x], {"axes": [2, 3], "keepdims": 0})[0]

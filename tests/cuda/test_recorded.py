@@ -81,7 +81,13 @@ def test_what_the_gpu_runs_and_what_not_with_the_reason(process: Process) -> Non
 
 
 def test_what_moves_dimensions_of_one_is_no_kernel(process: Process) -> None:
-    assert process.run(jobs.channel_attention) == ["ReduceMean", "Conv+Sigmoid", "Mul"]
+    assert process.run(jobs.channel_attention, 160) == ["ReduceMean", "Conv+Sigmoid", "Mul"]
+
+
+def test_squeeze_and_excitation_of_small_images_is_one_launch(process: Process) -> None:
+    reorder, *others = process.run(jobs.channel_attention, 8)
+    assert reorder == "reorder plain -> channels_last", "the image comes channel by channel"
+    assert others == ["ReduceMean+Reshape+Conv+Sigmoid+Reshape", "Mul"]
 
 
 def test_talking_heads_are_mixed_where_they_lie(process: Process) -> None:

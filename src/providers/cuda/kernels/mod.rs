@@ -26,6 +26,7 @@ mod rows;
 mod sampled;
 mod singles;
 mod spare;
+mod squeeze_excitation;
 mod strided;
 mod tail;
 pub mod transfer;
@@ -186,6 +187,7 @@ static FAMILIES: &[Family] = &[
     family("recurrent", recurrent::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
+    family("squeeze_excitation", squeeze_excitation::offer),
     family("histogram", histogram::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),

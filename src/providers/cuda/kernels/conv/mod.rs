@@ -130,7 +130,7 @@ fn epilogues(scope: &Scope) -> Vec<Epilogue> {
 }
 
 /// The activation of a graph that a layer is.
-fn activation(network: &Network, layer: &Layer) -> Option<Activation> {
+pub fn activation(network: &Network, layer: &Layer) -> Option<Activation> {
     let double = layer
         .inputs
         .first()

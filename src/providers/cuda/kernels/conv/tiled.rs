@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// What kernels for tiles of pixels are made of.
 pub const PARTS: &str = concat!(
     include_str!("../../../../../kernels/fragments.cuh"),
+    include_str!("../../../../../kernels/cluster.cuh"),
     include_str!("../../../../../kernels/products.cuh"),
     include_str!("../../../../../kernels/pixels.cuh")
 );

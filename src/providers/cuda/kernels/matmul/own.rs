@@ -11,6 +11,7 @@ const PLAIN: &str = include_str!("../../../../../kernels/matmul.cu");
 /// What is behind it in sources for tensor cores.
 const TENSOR: &str = concat!(
     include_str!("../../../../../kernels/fragments.cuh"),
+    include_str!("../../../../../kernels/cluster.cuh"),
     include_str!("../../../../../kernels/products.cuh"),
     include_str!("../../../../../kernels/gemm.cu")
 );

@@ -1,0 +1,420 @@
+//! Squeeze and excitation: means over the pixels of each channel and the small layers behind them, which make a factor of each channel,
+//! in one launch of `squeeze_excitation.cu`.
+
+use super::conv::activation;
+use super::conv::direct::{code, numbers};
+use super::conv::geometry::Geometry;
+use super::launch::{KernelLaunch, Launches, fields};
+use super::packs::{in_packs, pack};
+use super::pointwise::code::element;
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::ops::{conv, reduce};
+use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::plan::layout::Layout;
+use crate::plan::{Candidate, Form, Prepared, Request, Tactic};
+use crate::providers::common::epilogue::name;
+use crate::providers::common::fn_kernel::FnKernel;
+use crate::providers::common::scope::Scope;
+use crate::providers::cuda::device::{Grid, HOPPER};
+use crate::providers::cuda::kernels::launch::sourced;
+use crate::providers::cuda::library::cudnn::Activation;
+use std::sync::Arc;
+
+const SOURCE: &str = concat!(
+    include_str!("../../../../kernels/cluster.cuh"),
+    include_str!("../../../../kernels/squeeze_excitation.cu")
+);
+/// `THREADS` of it.
+const THREADS: u32 = 512;
+/// Blocks that share an image: as many as a cluster has on every GPU with clusters.
+const BLOCKS: usize = 8;
+/// Bytes of shared memory that a kernel has without asking for more.
+const SHARED: usize = 48 << 10;
+/// Bytes of an image, at most: eight blocks read no more in the time that launches of more kernels take.
+const MOST: i64 = 2 << 20;
+
+/// Means over pixels with the layers behind them that make a factor of each channel.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let found = Excitation::of(scope.network, scope.layer).filter(|_| gpu.device.capability >= HOPPER);
+    Ok(found
+        .into_iter()
+        .map(|(chain, own)| own.candidate(scope.network, chain, gpu))
+        .collect())
+}
+
+/// What the small layers compute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Small {
+    /// Two layers over one pixel, with this between them.
+    Dense {
+        hidden: usize,
+        results: usize,
+        inner: Option<Activation>,
+        biased: [bool; 2],
+    },
+    /// A window over neighbouring channels that sees so many on either side.
+    Window { halo: usize, biased: bool },
+}
+
+/// The layers that one launch runs, and what they read.
+#[derive(Debug)]
+struct Chain<'a> {
+    network: &'a Network,
+    layers: Vec<LayerId>,
+    inputs: Vec<TensorId>,
+    result: TensorId,
+}
+
+impl<'a> Chain<'a> {
+    /// The layer that alone reads the result, if it is of this op.
+    fn next(&self, op: &str) -> Option<(LayerId, &'a Layer)> {
+        let id = self.network.sole_user(self.result)?;
+        let layer = &self.network[id];
+        (layer.op.name == op && layer.inputs[0] == Some(self.result)).then_some((id, layer))
+    }
+
+    fn take(&mut self, id: LayerId) {
+        self.layers.push(id);
+        self.result = self.network[id].outputs[0];
+    }
+
+    /// Takes the activation behind the result, if there is one.
+    fn take_activation(&mut self) -> Option<Activation> {
+        let id = self.network.sole_user(self.result)?;
+        let layer = &self.network[id];
+        let found = activation(self.network, layer).filter(|_| layer.inputs[0] == Some(self.result))?;
+        self.take(id);
+        Some(found)
+    }
+
+    /// Takes a Reshape to this shape, if there is one.
+    fn take_reshape(&mut self, fits: impl Fn(&[Dim]) -> bool) -> Option<()> {
+        let (id, layer) = self.next("Reshape")?;
+        let shape = &self.network[layer.outputs[0]].ty.shape;
+        fits(shape).then(|| self.take(id))
+    }
+
+    /// Takes a Conv whose weights `fit`, and says whether it has a bias.
+    fn take_conv(&mut self, fits: impl Fn(&Layer, &[Dim]) -> bool) -> Option<bool> {
+        let (id, layer) = self.next("Conv")?;
+        let weights = layer.inputs[1]?;
+        let bias = layer.inputs.get(2).copied().flatten();
+        fits(layer, &self.network[weights].ty.shape).then(|| {
+            self.inputs.extend([weights].into_iter().chain(bias));
+            self.take(id);
+            bias.is_some()
+        })
+    }
+}
+
+/// Squeeze and excitation, at any number of images.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Excitation {
+    dtype: DType,
+    channels: usize,
+    small: Small,
+    outer: Option<Activation>,
+}
+
+impl Excitation {
+    /// That which begins with a layer.
+    fn of(network: &Network, layer: LayerId) -> Option<(Chain<'_>, Self)> {
+        let mean = &network[layer];
+        let x = mean.inputs.first().copied().flatten()?;
+        let ty = &network[x].ty;
+        let known = ty
+            .shape
+            .get(1..)?
+            .iter()
+            .map(Dim::as_const)
+            .collect::<Option<Vec<i64>>>()?;
+        let small = |bytes: &i64| (1..=MOST).contains(bytes);
+        let bytes = known.iter().product::<i64>() * ty.dtype.size() as i64;
+        let floats = [DType::Float32, DType::Float16, DType::BFloat16].contains(&ty.dtype);
+        if mean.op.name != "ReduceMean" || ty.rank() < 3 || !floats || !small(&bytes) {
+            return None;
+        }
+        if reduce::axes(&mean.attrs, ty).ok()? != (2..ty.rank()).collect::<Vec<_>>() {
+            return None;
+        }
+        let mut chain = Chain {
+            network,
+            layers: vec![layer],
+            inputs: vec![x],
+            result: mean.outputs[0],
+        };
+        let small = dense(&mut chain).or_else(|| window(&mut chain, &ty.shape[..2]))?;
+        let outer = chain.take_activation();
+        if let Small::Window { .. } = small {
+            // As a factor of each channel.
+            let factors = |shape: &[Dim]| {
+                shape.len() > 1 && shape[..2] == ty.shape[..2] && shape[2..].iter().all(|dim| dim.is(1))
+            };
+            chain.take_reshape(factors);
+        }
+        let own = Self {
+            dtype: ty.dtype,
+            channels: known[0] as usize,
+            small,
+            outer,
+        };
+        own.fits().then_some((chain, own))
+    }
+
+    /// Whether a block has memory for what it is sent.
+    fn fits(&self) -> bool {
+        let (halo, hidden) = match self.small {
+            Small::Dense { hidden, .. } => (0, hidden),
+            Small::Window { halo, .. } => (halo, 0),
+        };
+        // In packs of eight, as the widest are.
+        let held = self.channels.div_ceil(8 * BLOCKS) * 8 + 2 * halo;
+        let cells = 8 * THREADS as usize;
+        (cells + (BLOCKS + 1) * (held + hidden)) * size_of::<f32>() <= SHARED
+    }
+
+    fn candidate(self, network: &Network, chain: Chain, gpu: &Arc<Gpu>) -> Candidate {
+        let rank = network[chain.result].ty.rank();
+        let form = |output| Form {
+            tactic: Tactic::ONLY,
+            inputs: [Layout::ChannelsLast]
+                .into_iter()
+                .chain(chain.inputs[1..].iter().map(|_| Layout::Plain))
+                .collect(),
+            outputs: vec![output],
+        };
+        let layouts = [Layout::Plain, Layout::ChannelsLast].into_iter();
+        let forms = layouts.filter(|layout| layout.fits(rank)).map(form).collect();
+        Candidate {
+            kernel: Arc::new(self.kernel(&name(network, &chain.layers), forms, gpu)),
+            layers: chain.layers,
+            inputs: chain.inputs,
+            outputs: vec![chain.result],
+        }
+    }
+
+    fn kernel(self, name: &str, forms: Vec<Form>, gpu: &Arc<Gpu>) -> FnKernel {
+        let identity = format!("{:?} {:?}", self.small, self.outer);
+        sourced(name, &identity, forms, gpu, move |gpu: &Gpu, request: &Request| {
+            self.prepared(gpu, request)
+        })
+    }
+
+    fn prepared(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
+        let shape = &request.inputs[0].shape;
+        let pixels: usize = shape[2..].iter().product();
+        let inner = match self.small {
+            Small::Dense { inner, .. } => inner,
+            Small::Window { .. } => None,
+        };
+        let counts = [pixels, pixels.div_ceil(BLOCKS)].map(|count| count as i64);
+        let words = counts.into_iter().chain(numbers(inner)).chain(numbers(self.outer));
+        let words = fields(words)?;
+        let grid = Grid::over(shape[0] * BLOCKS * THREADS as usize, THREADS)?;
+        in_packs(pack(self.dtype, [self.channels]), |pack| {
+            let function = gpu.compiler.entry(&self.source(pack), "squeeze_excitation", 0);
+            Ok(Launches {
+                launches: vec![KernelLaunch::new(function, grid, words.clone())],
+                workspace: 0,
+                device_check: None,
+                how: format!("{BLOCKS} blocks an image"),
+            })
+        })
+    }
+
+    /// The source for packs of so many channels.
+    fn source(&self, packed: usize) -> String {
+        let ty = element(self.dtype).unwrap_or("float");
+        let (channels, outer) = (self.channels, code(self.outer));
+        let given = |there: bool, name: &str| match there {
+            true => name.to_string(),
+            false => format!("(const {ty}*)0"),
+        };
+        let (parameters, body) = match self.small {
+            Small::Dense {
+                hidden,
+                results,
+                inner,
+                biased: [first, second],
+            } => {
+                let units = if packed == 1 { 1 } else { pack(self.dtype, [hidden]) };
+                let all = [("w1", true), ("b1", first), ("w2", true), ("b2", second)];
+                let arguments = all.map(|(name, there)| given(there, name)).join(", ");
+                let inner = code(inner);
+                (
+                    all.to_vec(),
+                    format!(
+                        "excite<{channels}, {hidden}, {results}, {BLOCKS}, {packed}, {units}, {inner}, {outer}>(y, x, {arguments}, s)"
+                    ),
+                )
+            }
+            Small::Window { halo, biased } => (
+                vec![("w", true), ("bias", biased)],
+                format!(
+                    "excite_window<{channels}, {halo}, {BLOCKS}, {packed}, {outer}>(y, x, w, {}, s)",
+                    given(biased, "bias")
+                ),
+            ),
+        };
+        let there = parameters.iter().filter(|(_, there)| *there);
+        let parameters: String = there.map(|(name, _)| format!("const {ty}* {name}, ")).collect();
+        format!(
+            "{SOURCE}\nextern \"C\" __global__ void __cluster_dims__({BLOCKS}, 1, 1) __launch_bounds__({THREADS}) squeeze_excitation({ty}* y, \
+             const {ty}* x, {parameters}const Squeeze s) {{\n    after_previous();\n    {body};\n}}\n"
+        )
+    }
+}
+
+/// Takes two layers over one pixel.
+fn dense(chain: &mut Chain) -> Option<Small> {
+    let dtype = chain.network[chain.result].ty.dtype;
+    let product = |layer: &Layer, weights: &[Dim]| {
+        let geometry = Geometry {
+            attrs: layer.attrs.clone(),
+            weights: weights.to_vec(),
+            transposed: false,
+        };
+        geometry.traits(dtype).product && weights.iter().all(|dim| dim.as_const().is_some_and(|size| size > 0))
+    };
+    let results = |chain: &Chain| Some(chain.network[chain.result].ty.shape.get(1)?.as_const()? as usize);
+    let first = chain.take_conv(product)?;
+    let hidden = results(chain)?;
+    let inner = chain.take_activation();
+    let second = chain.take_conv(product)?;
+    Some(Small::Dense {
+        hidden,
+        results: results(chain)?,
+        inner,
+        biased: [first, second],
+    })
+}
+
+/// Takes a window over the channels, of which there are so many in so many images.
+fn window(chain: &mut Chain, around: &[Dim]) -> Option<Small> {
+    chain.take_reshape(|shape| shape.len() == 3 && shape[0] == around[0] && shape[1].is(1) && shape[2] == around[1])?;
+    let (_, layer) = chain.next("Conv")?;
+    let halo = half(layer, &chain.network[layer.inputs[1]?].ty.shape)?;
+    let biased = chain.take_conv(|_, _| true)?;
+    Some(Small::Window { halo, biased })
+}
+
+/// How many numbers a Conv of one channel sees on either side of each, if it gives as many as it takes.
+fn half(layer: &Layer, weights: &[Dim]) -> Option<usize> {
+    let window = conv::window(&layer.attrs, weights).ok()?;
+    let explicit = layer.attrs.text("auto_pad") == "NOTSET";
+    let ([kernel], [begin], [end]) = (&window.kernel[..], &window.begin[..], &window.end[..]) else {
+        return None;
+    };
+    let alone = weights[..2].iter().all(|dim| dim.is(1)) && window.strides == [1] && window.dilations == [1];
+    (explicit && alone && begin == end && *kernel == 2 * begin + 1).then_some(*begin as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::{Attr, Attrs};
+    use crate::providers::common::testing::Graph;
+
+    fn ints(name: &str, values: &[i64]) -> Attrs {
+        [(name.to_string(), Attr::Ints(values.to_vec()))].into()
+    }
+
+    /// What is found behind the first layer that reads `x`: the names of the layers, and what they are.
+    fn found(g: &Graph, x: TensorId) -> Option<(String, Excitation)> {
+        let (chain, own) = Excitation::of(&g.network, g.network[x].users[0])?;
+        Some((name(&g.network, &chain.layers), own))
+    }
+
+    /// Means over the pixels of an input of this shape, and the input.
+    fn means(g: &mut Graph, shape: &str) -> [TensorId; 2] {
+        let x = g.input("x", shape);
+        [x, g.op_with("ReduceMean", ints("axes", &[2, 3]), &[x])]
+    }
+
+    fn conv(g: &mut Graph, x: TensorId, weights: &[usize], bias: bool) -> TensorId {
+        let w = g.weights(weights);
+        match bias {
+            true => {
+                let b = g.weights(&weights[..1]);
+                g.op("Conv", &[x, w, b])
+            }
+            false => g.op("Conv", &[x, w]),
+        }
+    }
+
+    #[test]
+    fn two_layers_over_one_pixel_are_found_with_their_activations() {
+        let mut g = Graph::new();
+        let [x, mean] = means(&mut g, "batch 32 7 5");
+        let squeezed = conv(&mut g, mean, &[4, 32, 1, 1], true);
+        let between = g.op("Relu", &[squeezed]);
+        let excited = conv(&mut g, between, &[32, 4, 1, 1], false);
+        let y = g.op("Sigmoid", &[excited]);
+        g.output(y);
+        let (layers, own) = found(&g, x).unwrap();
+        assert_eq!(layers, "ReduceMean+Conv+Relu+Conv+Sigmoid");
+        let small = Small::Dense {
+            hidden: 4,
+            results: 32,
+            inner: Some(Activation::Relu(0.0)),
+            biased: [true, false],
+        };
+        assert_eq!((own.small, own.outer), (small, Some(Activation::Sigmoid)));
+        let text = own.source(4);
+        assert!(text.contains("const float* w1, const float* b1, const float* w2, const Squeeze s"));
+        assert!(text.contains("excite<32, 4, 32, 8, 4, 4, 1, 2>(y, x, w1, b1, w2, (const float*)0, s)"));
+    }
+
+    #[test]
+    fn a_window_over_channels_is_found_between_its_reshapes() {
+        let mut g = Graph::new();
+        let [x, mean] = means(&mut g, "2 24 7 5");
+        let shape = |g: &mut Graph, dims: &[i64]| {
+            let array = crate::network::array::Array::ints(dims);
+            g.network.add_constant("", array)
+        };
+        let row = shape(&mut g, &[2, 1, 24]);
+        let row = g.op("Reshape", &[mean, row]);
+        let w = g.weights(&[1, 1, 3]);
+        let mixed = g.op_with("Conv", ints("pads", &[1, 1]), &[row, w]);
+        let factors = g.op("Sigmoid", &[mixed]);
+        let column = shape(&mut g, &[2, 24, 1, 1]);
+        let y = g.op("Reshape", &[factors, column]);
+        g.output(y);
+        let (layers, own) = found(&g, x).unwrap();
+        assert_eq!(layers, "ReduceMean+Reshape+Conv+Sigmoid+Reshape");
+        assert_eq!(own.small, Small::Window { halo: 1, biased: false });
+        assert!(
+            own.source(8)
+                .contains("excite_window<24, 1, 8, 8, 2>(y, x, w, (const float*)0, s)")
+        );
+    }
+
+    #[test]
+    fn what_others_read_what_is_wider_and_what_is_too_large_stays() {
+        // The means are a result; the second layer sees more than one pixel; an image of more than two million bytes.
+        for (shape, shared, kernel, hidden) in [
+            ("1 32 7 5", true, 1, 4),
+            ("1 32 7 5", false, 3, 4),
+            ("1 32 800 40", false, 1, 4),
+            ("1 32 height 5", false, 1, 4),
+            ("1 32 7 5", false, 1, 4096),
+        ] {
+            let mut g = Graph::new();
+            let [x, mean] = means(&mut g, shape);
+            let first = conv(&mut g, mean, &[hidden, 32, 1, 1], true);
+            let w = g.weights(&[32, hidden, kernel, kernel]);
+            let pads = ints("pads", &[kernel as i64 / 2; 4]);
+            let y = g.op_with("Conv", pads, &[first, w]);
+            g.output(y);
+            if shared {
+                g.network.mark_output(mean, "means").unwrap();
+            }
+            assert_eq!(found(&g, x), None, "{shape} {shared} {kernel} {hidden}");
+        }
+    }
+}
