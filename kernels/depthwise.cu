@@ -1,5 +1,5 @@
-// Convolutions of each channel by itself, in two dimensions. Each thread takes a pack of channels and a run of places along a row, of
-// one row or of two, and reads each pixel of the input once for all places of a row that see it.
+// Convolutions of each channel by itself, in two dimensions, to one result or a few. Each thread takes a pack of results and a run of
+// places along a row, of one row or of two, and reads each pixel of the input once for all places of a row that see it.
 // Channels are innermost everywhere; a step leads from one pixel to the next.
 
 struct Shape {
@@ -17,13 +17,15 @@ struct Shape {
 extern __shared__ Pack<float, 4> kept[];
 static const int32 ROOM = 4;
 
-// What one thread computes: RUN places of ROWS rows, for a pack of V channels.
-template <typename T, int V, int WIDTH, int STRIDE, int RUN, int ROWS>
+// What one thread computes: RUN places of ROWS rows, for a pack of V results, of which each channel has EACH.
+template <typename T, int V, int EACH, int WIDTH, int STRIDE, int RUN, int ROWS>
 struct Places {
+    // Channels that it reads.
+    static const int32 READ = V > EACH ? V / EACH : 1;
     // Pixels of a row that the places see.
     static const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
     static const uint32 ALL = (uint32)(((uint64)1 << SEEN) - 1);
-    typedef Pack<T, V> Row[SEEN];
+    typedef Pack<T, READ> Row[SEEN];
 
     // Row and column of the first pixel that is seen, which may lie outside; its channels in the first row of the image.
     int32 top, left;
@@ -50,13 +52,13 @@ struct Places {
         const T* from = column + (int64)row * s.in_width * s.x_step;
         if (inside == ALL) {
 #pragma unroll
-            for (int32 j = 0; j < SEEN; j++, from += s.x_step) seen[j] = *(const Pack<T, V>*)from;
+            for (int32 j = 0; j < SEEN; j++, from += s.x_step) seen[j] = *(const Pack<T, READ>*)from;
             return;
         }
 #pragma unroll
         for (int32 j = 0; j < SEEN; j++, from += s.x_step) {
             seen[j] = {};
-            if (inside >> j & 1) seen[j] = *(const Pack<T, V>*)from;
+            if (inside >> j & 1) seen[j] = *(const Pack<T, READ>*)from;
         }
     }
 
@@ -75,14 +77,14 @@ struct Places {
 #pragma unroll
         for (int32 j = 0; j < SEEN; j++) {
             if (!FINITE && !(inside >> j & 1)) continue;
-            float pixel[V];
+            float pixel[READ];
             widen_pack(pixel, seen[j]);
 #pragma unroll
             for (int32 v = 0; v < V; v++) {
 #pragma unroll
                 for (int32 at = 0; at < (TO - FROM) * RUN; at++) {
                     const int32 row = at / RUN, b = j - at % RUN * STRIDE;
-                    if (b >= 0 && b < WIDTH) sum[FROM + row][at % RUN][v] += pixel[v] * weights[row][b][v];
+                    if (b >= 0 && b < WIDTH) sum[FROM + row][at % RUN][v] += pixel[v / (V / READ)] * weights[row][b][v];
                 }
             }
         }
@@ -125,7 +127,7 @@ struct Places {
 
 // HEIGHT is that of the kernel, or 0 where its rows come one after another. AFTER is what is done behind the activation, as `f_after`
 // knows it; HELD: nobody writes the weights any more.
-template <typename T, int V, int HEIGHT, int WIDTH, int STRIDE, int RUN, int ROWS, int ACTIVATION, int AFTER, bool HELD>
+template <typename T, int V, int EACH, int HEIGHT, int WIDTH, int STRIDE, int RUN, int ROWS, int ACTIVATION, int AFTER, bool HELD>
 __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const T* scale, const T* shift, const Shape& s) {
     if (!HELD) wait_for_previous();
     const int32 own = s.groups * V, taps = s.taps.size, first = blockIdx.y * own;
@@ -140,7 +142,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
     else finite = __syncthreads_and(finite);
     after_previous();
     const int32 lines = blockDim.x / s.groups, line = threadIdx.x / s.groups;
-    Places<T, V, WIDTH, STRIDE, RUN, ROWS> places;
+    Places<T, V, EACH, WIDTH, STRIDE, RUN, ROWS> places;
     places.pitch = own + ROOM;
     places.local = threadIdx.x % s.groups * V;
     const int32 channel = first + places.local, strips = (s.out_height + ROWS - 1) / ROWS;
@@ -149,7 +151,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
         const int32 height = strip % strips * ROWS, image = strip / strips;
         places.left = start * STRIDE - s.begin_width;
         places.top = height * s.stride_height - s.begin_height;
-        places.column = x + ((int64)image * s.in_height * s.in_width + places.left) * s.x_step + channel;
+        places.column = x + ((int64)image * s.in_height * s.in_width + places.left) * s.x_step + channel / EACH;
         places.begin(s);
         if constexpr (ROWS == 1) places.template take<HEIGHT>(s);
         else if (finite) places.template take_both<true>(s);

@@ -55,6 +55,7 @@ pub mod recognise_pointwise_conv;
 pub mod recognise_rms_norm;
 pub mod remove_no_ops;
 pub mod round_weights;
+pub mod scale_channels;
 pub mod scatter_rows;
 pub mod separate_dequantize;
 pub mod simplify;
@@ -121,6 +122,7 @@ static CLEAN: &[&Pass] = &[
     &nest_concats::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
+    &scale_channels::PASS,
     &fold_pad::PASS,
     // Before merge_transposes, which moves transposes away from reshapes, and into products.
     &recognise_pointwise_conv::PASS,

@@ -122,16 +122,18 @@ def endings(name: str, shape: tuple[int, ...], out: int, kernel: int, **attrs: A
     return made
 
 
-def depthwise(size: str, shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> list[Chain]:
-    """Depthwise convolutions of odd extents, by the sizes of their kernels."""
+def depthwise(size: str, shapes: tuple[tuple[int, tuple[int, ...]], ...], each: int = 1) -> list[Chain]:
+    """Depthwise convolutions of odd extents, by the sizes of their kernels, to so many results of each channel."""
 
     def make(b: Builder, channels: int, kernel: int) -> list[nx.Tensor]:
-        return [b.op("Add", b.op("Silu", b.conv(b.inputs[0], channels, kernel, group=channels)), b.inputs[1])]
+        y = b.conv(b.inputs[0], channels * each, kernel, group=channels)
+        return [b.op("Add", b.op("Silu", y), b.inputs[1])]
 
     made = []
     for kernel, shape in shapes:
         name = f"depthwise{kernel}x{kernel}_of_{shape[0]}_{size}"
-        made.append(Chain(name, (shape, shape), functools.partial(make, channels=shape[1], kernel=kernel)))
+        residual = (shape[0], shape[1] * each, *shape[2:])
+        made.append(Chain(name, (shape, residual), functools.partial(make, channels=shape[1], kernel=kernel)))
     return made
 
 
@@ -293,6 +295,39 @@ def rows(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     return made
 
 
+def squeeze_excitation() -> list[Chain]:
+    """Means over pixels with the small layers behind them that make a factor of each channel."""
+    made = []
+    for name, shape, hidden, results, inner, outer in (
+        ("even", (2, 64, 9, 7), 16, 64, "Relu", "Sigmoid"),
+        ("odd", (3, 19, 5, 6), 3, 21, "Silu", "HardSigmoid"),
+        ("volume", (2, 24, 3, 4, 5), 8, 24, "HardSwish", None),
+        ("many", (1, 1033, 3, 5), 70, 1033, None, "Clip"),
+        ("many_even", (2, 1280, 4, 4), 320, 1280, "Relu", "Sigmoid"),
+    ):
+
+        def make(b: Builder, shape: Any = shape, given: Any = (hidden, results, inner, outer)) -> list[nx.Tensor]:
+            hidden, results, inner, outer = given
+            y = b.op("ReduceMean", b.inputs[0], axes=list(range(2, len(shape))))
+            y = b.conv(y, hidden, bias=results != 21)
+            y = b.conv(b.activation(inner, y) if inner else y, results)
+            return [b.activation(outer, y) if outer else y]
+
+        made.append(Chain(f"squeeze_excitation_{name}", (shape,), make))
+    for name, shape, kernel in (("even", (2, 64, 9, 7), 3), ("odd", (3, 19, 5, 6), 5), ("many", (1, 1033, 3, 5), 9)):
+
+        def across(b: Builder, shape: Any = shape, kernel: int = kernel) -> list[nx.Tensor]:
+            def reshaped(x: nx.Tensor, *to: int) -> nx.Tensor:
+                return b.op("Reshape", x, b.network.add_constant("shape", np.asarray(to, np.int64)))
+
+            y = b.op("ReduceMean", b.inputs[0], axes=[2, 3], keepdims=int(kernel == 5))
+            y = b.conv(reshaped(y, shape[0], 1, shape[1]), 1, kernel, bias=kernel != 5)
+            return [reshaped(b.op("Sigmoid", y), *shape[:2], 1, 1)]
+
+        made.append(Chain(f"squeeze_excitation_across_{name}", (shape,), across))
+    return made
+
+
 def over_norms(rows: int, length: int, bound: str | None) -> Chain:
     """Rows divided by their Euclidean norms, which may be bounded from below."""
 
@@ -363,6 +398,8 @@ CHAINS: list[Chain] = [
     *convolution("conv3x3_stride", (2, 32, 10, 8), 64, 3, strides=[2, 2]),
     *convolution("conv1x1_stride", (2, 64, 10, 8), 64, 1, strides=[2, 2]),
     *convolution("depthwise", (2, 32, 5, 7), 32, 3, group=32),
+    *convolution("depthwise_doubled", (2, 32, 10, 8), 64, 7, group=32, strides=[2, 2]),
+    *convolution("depthwise1x1_stride", (2, 32, 10, 8), 32, 1, group=32, strides=[2, 2]),
     *convolution("grouped", (2, 32, 5, 7), 64, 3, group=4),
     *convolution("stem", (2, 3, 7, 17), 16, 3),
     *convolution("conv3d", (1, 16, 3, 4, 7), 32, 3),
@@ -373,6 +410,7 @@ CHAINS: list[Chain] = [
     *endings("planes_of_some_blocks", (2, 16, 40, 36), 3, 1),
     *endings("conv3x3_odd", (2, 19, 5, 7), 21, 3),
     *endings("depthwise", (2, 32, 5, 7), 32, 7, group=32),
+    *endings("depthwise_of_four", (2, 9, 5, 7), 36, 3, group=9),
     *depthwise("small", ((3, (3, 96, 13, 17)), (5, (1, 96, 17, 19)), (7, (1, 48, 17, 19)))),
     *endings("grouped", (2, 32, 5, 7), 64, 3, group=4),
     *endings("conv3d", (1, 16, 3, 4, 7), 32, 3),
@@ -398,6 +436,7 @@ CHAINS: list[Chain] = [
     pixels_attend("64", 2, 64, (4, 4), 37),
     pixels_attend("96", 4, 96, (7, 10), 130),
     pixels_attend("odd", 3, 19, (3, 1), 9),
+    *squeeze_excitation(),
     over_norms(300, 32, "Clip"),
     over_norms(5, 37, "Max"),
     over_norms(40, 784, "Relu"),
@@ -407,4 +446,8 @@ CHAINS: list[Chain] = [
 ]
 
 #: For GPUs alone: the reference takes long for them.
-LARGE: list[Chain] = [*depthwise("large", LARGE_DEPTHWISE), *large_convolutions()]
+LARGE: list[Chain] = [
+    *depthwise("large", LARGE_DEPTHWISE),
+    *depthwise("doubled", LARGE_DEPTHWISE[1::3], 2),
+    *large_convolutions(),
+]

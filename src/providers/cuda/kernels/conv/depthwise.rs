@@ -22,12 +22,17 @@ const MOST_WEIGHTS: usize = 48 << 10;
 /// `ROOM` of `depthwise.cu`, in floats.
 const ROOM: usize = 4;
 
-/// Whether the kernel is for a convolution of these extents and steps: its width and step along rows are compiled in.
-pub fn fits(dtype: DType, kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
+/// Results of a channel that the kernel can have: packs of them are those of whole channels, or of one.
+const EACH: [i64; 3] = [1, 2, 4];
+
+/// Whether the kernel is for a convolution of these extents and steps, with so many results of each channel: its width and step along
+/// rows are compiled in.
+pub fn fits(dtype: DType, each: i64, kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
     let last = kernel.len() - 1;
     matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32)
+        && EACH.contains(&each)
         && kernel.len() <= 2
-        && (2..=7).contains(&kernel[last])
+        && (1..=7).contains(&kernel[last])
         && kernel[0] <= 11
         && strides[last] <= 2
         && dilations[last] == 1
@@ -211,13 +216,13 @@ impl Depthwise {
 
 fn source(c: &Convolution, work: Work, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float");
-    let (width, stride) = (c.w.sizes[3], c.strides[1]);
+    let (width, stride, each) = (c.w.sizes[3], c.strides[1], c.y.sizes[1] / c.x.sizes[1]);
     let (Work { pack, run, rows }, height) = (work, work.height(c));
     let (code, after, parameters) = (code(c.activation), after(c), parameters(ty));
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, {parameters}, const Shape shape) {{\n    \
-         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {rows}, {code}, {after}, {held}>(y, x, w, bias, residual, scale, \
+         depthwise<{ty}, {pack}, {each}, {height}, {width}, {stride}, {run}, {rows}, {code}, {after}, {held}>(y, x, w, bias, residual, scale, \
          shift, shape);\n}}\n"
     )
 }

@@ -58,9 +58,15 @@ impl Geometry {
         let all = window.kernel == window.strides;
         let mut steps = window.kernel.iter().zip(&window.strides);
         Traits {
-            depthwise: self.weights[0].is(group)
-                && self.weights[1].is(1)
-                && depthwise::fits(dtype, &window.kernel, &window.strides, &window.dilations),
+            depthwise: self.weights[1].is(1)
+                && channels[0] % group == 0
+                && depthwise::fits(
+                    dtype,
+                    channels[0] / group,
+                    &window.kernel,
+                    &window.strides,
+                    &window.dilations,
+                ),
             product,
             patches: patches && all,
             sparse: patches && !all && steps.all(|(kernel, stride)| kernel <= stride),
@@ -166,7 +172,8 @@ mod tests {
         assert_eq!(of(&[8, 4, 1, 1], &[("pads", ints(&[1, 0, 0, 0]))]), Traits::default());
         assert!(of(&[768, 3, 16, 16], &[("strides", ints(&[16, 16]))]).patches);
         assert!(of(&[8, 1, 3, 3], &[("group", Attr::Int(8)), ("pads", ints(&[1, 1, 1, 1]))]).depthwise);
-        assert!(!of(&[16, 1, 3, 3], &[("group", Attr::Int(8))]).depthwise);
+        assert!(of(&[16, 1, 3, 3], &[("group", Attr::Int(8))]).depthwise);
+        assert!(!of(&[24, 1, 3, 3], &[("group", Attr::Int(8))]).depthwise);
         assert!(!of(&[8, 1, 3, 3], &[("group", Attr::Int(8)), ("dilations", ints(&[1, 2]))]).depthwise);
     }
 
