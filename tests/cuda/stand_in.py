@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,8 +35,8 @@ Result = TypeVar("Result")
 warm_up = _native.warm_up
 
 
-def build(folder: Path, missing: Sequence[str] = (), lacks: str | None = None) -> Path:
-    """Compiles the libraries into a folder: all but the `missing` ones, and without the function that they lack."""
+def build(folder: Path, lacks: str | None = None) -> Path:
+    """Compiles the libraries into a folder, without the function that they lack."""
     folder.mkdir()
     for library, sources in LIBRARIES.items():
         state = [] if library == "libcuda.so.1" else [f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
@@ -43,8 +44,14 @@ def build(folder: Path, missing: Sequence[str] = (), lacks: str | None = None) -
         files = [str(SOURCES / source) for source in sources]
         command = ["cc", *FLAGS, *rename, f"-Wl,-soname,{library}", *files, "-o", str(folder / library), *state]
         subprocess.run(command, check=True)
-    for library in missing:
-        (folder / library).unlink()
+    return folder
+
+
+def copied(libraries: Path, folder: Path, missing: str | None = None) -> Path:
+    """Brings the libraries into another folder, all but the `missing` one: to compile them takes seconds."""
+    shutil.copytree(libraries, folder)
+    if missing is not None:
+        (folder / missing).unlink()
     return folder
 
 

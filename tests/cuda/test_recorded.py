@@ -303,18 +303,18 @@ def check_absence(process: Process, reason: str) -> None:
 
 
 @pytest.mark.parametrize("library", stand_in.LIBRARIES)
-def test_a_missing_library_is_named(tmp_path: Path, library: str) -> None:
+def test_a_missing_library_is_named(libraries: Path, tmp_path: Path, library: str) -> None:
     if any(ctypes.util.find_library(name.removeprefix("lib").split(".so")[0]) for name in OTHERS[library]):
         pytest.skip(f"this machine has {library}")
-    with Process(stand_in.build(tmp_path / "libraries", missing=[library])) as process:
+    with Process(stand_in.copied(libraries, tmp_path / "libraries", library)) as process:
         check_absence(process, library)
 
 
 @pytest.mark.parametrize(
     "packages", [("cu13", "cu13", "cudnn"), ("cuda_nvrtc", "cublas", "cudnn")], ids=["CUDA 13", "a folder each"]
 )
-def test_libraries_of_packages_are_found(tmp_path: Path, packages: tuple[str, ...]) -> None:
-    libraries, site = stand_in.build(tmp_path / "libraries"), tmp_path / "site-packages"
+def test_libraries_of_packages_are_found(libraries: Path, tmp_path: Path, packages: tuple[str, ...]) -> None:
+    libraries, site = stand_in.copied(libraries, tmp_path / "libraries"), tmp_path / "site-packages"
     for library, package in zip(list(stand_in.LIBRARIES)[1:], packages, strict=True):
         folder = site / "nvidia" / package / "lib"
         folder.mkdir(parents=True, exist_ok=True)
@@ -324,8 +324,8 @@ def test_libraries_of_packages_are_found(tmp_path: Path, packages: tuple[str, ..
     assert {provider for provider, _ in whole} == {"cuda"}
 
 
-def test_a_library_that_is_broken_is_named_with_all_places(tmp_path: Path) -> None:
-    libraries, site = stand_in.build(tmp_path / "libraries", missing=["libcudnn.so.9"]), tmp_path / "site-packages"
+def test_a_library_that_is_broken_is_named_with_all_places(libraries: Path, tmp_path: Path) -> None:
+    libraries, site = stand_in.copied(libraries, tmp_path / "libraries", "libcudnn.so.9"), tmp_path / "site-packages"
     folder = site / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
     (folder / "libcudnn.so.9").write_bytes(b"half of a download")
