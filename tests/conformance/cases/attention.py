@@ -57,6 +57,7 @@ CASES = [
     case("no_keys", *qkv(4, 2, 70, 0, 64), **OPTIONS),
     case("single_query", *qkv(4, 4, 1, 40, 64), **OPTIONS),
     *(case(f"heads_of_{size}", *qkv(2, 2, 130, 150, size, batch=1), **OPTIONS) for size in (80, 96, 128, 160, 256)),
+    *(case(f"batches_of_heads_of_{size}", *qkv(2, 2, 33, 40, size), **OPTIONS) for size in (80, 96, 160, 256)),
     case("causal_heads_of_96", *qkv(4, 2, 70, 70, 96), is_causal=1, **OPTIONS),
     case("truths_and_heads_of_128", *qkv(2, 1, 65, 200, 128, batch=3), truths(3, 1, 1, 200), **OPTIONS),
     case("bias_and_odd_heads", *qkv(2, 2, 66, 70, 99), normal(2, 66, 70), **OPTIONS),
