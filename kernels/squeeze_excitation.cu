@@ -1,5 +1,5 @@
 // Squeeze and excitation (Hu et al., 2018): means over the pixels of each channel, which lie channels last, and what small layers
-// make of them: two over one pixel, or a window over neighbouring channels (Wang et al., 2020). The blocks of a cluster share an
+// make of them: two over one pixel, or a window over neighbouring channels (Wang et al., 2020), and the product of the image with that. The blocks of a cluster share an
 // image: each reads some of its pixels, and has a slice of the channels, of the terms and of the results. Sums are floats. Behind
 // `cluster.cuh`.
 
@@ -111,15 +111,42 @@ __device__ __forceinline__ void multiply_rows(const T* w, int32 stride, const fl
     }
 }
 
+// A factor of a channel: the result, or sent to all blocks, which multiply the image by it.
+template <int RESULTS, int BLOCKS, bool SCALES, int HELD, typename T>
+__device__ __forceinline__ void give(T* y, float (&factors)[HELD], float factor, int32 result, int32 lane, int32 team) {
+    if constexpr (SCALES) {
+        for (int32 block = lane; block < BLOCKS; block += team) send(factor, shared_address(&factors[result]), block);
+    } else if (lane == 0) {
+        y[(uint64)(blockIdx.x / BLOCKS) * RESULTS + result] = Narrow<T>::from(factor);
+    }
+}
+
+// Multiplies this block's pixels by the factors of their channels, once all blocks have sent theirs.
+template <typename C, typename T>
+__device__ __forceinline__ void scale_pixels(T* y, const T* x, const float (&factors)[C::COUNT], uint32 rank, const Squeeze& s) {
+    constexpr int32 V = C::V, PACKS = C::COUNT / V;
+    cluster_wait();
+    const int32 first = rank * s.part, last = min(s.pixels, first + s.part);
+#pragma unroll 4
+    for (int32 at = first * PACKS + threadIdx.x; at < last * PACKS; at += THREADS) {
+        Pack<T, V> pack = *(const Pack<T, V>*)(x + (uint64)at * V);
+#pragma unroll
+        for (int k = 0; k < V; k++) pack.item[k] = Narrow<T>::from(widen(pack.item[k]) * factors[at % PACKS * V + k]);
+        *(Pack<T, V>*)(y + (uint64)at * V) = pack;
+    }
+}
+
 // Two layers over one pixel. The first is summed over the channels that each block holds; V is a pack of channels, VH one of hidden units.
-template <int CHANNELS, int HIDDEN, int RESULTS, int BLOCKS, int V, int VH, int INNER, int OUTER, typename T>
+// SCALES: the result is the image, multiplied by the factors.
+template <int CHANNELS, int HIDDEN, int RESULTS, int BLOCKS, int V, int VH, int INNER, int OUTER, bool SCALES, typename T>
 __device__ __forceinline__ void excite(T* y, const T* x, const T* w1, const T* b1, const T* w2, const T* b2, const Squeeze& s) {
     typedef Channels<CHANNELS, 0, BLOCKS, V> C;
     constexpr int SHARE = share(RESULTS, BLOCKS, 1);
-    __shared__ float held[BLOCKS][C::HELD], means[C::HELD], terms[BLOCKS][HIDDEN], hidden[HIDDEN];
-    const uint32 rank = blockIdx.x % BLOCKS, image = blockIdx.x / BLOCKS;
+    __shared__ float held[BLOCKS][C::HELD], means[C::HELD], terms[BLOCKS][HIDDEN], hidden[HIDDEN], factors[SCALES ? RESULTS : 1];
+    const uint32 rank = blockIdx.x % BLOCKS;
+    const uint64 image = (uint64)(blockIdx.x / BLOCKS) * s.pixels * CHANNELS;
     cluster_greet();
-    send_sums<C>(held, x + (uint64)image * s.pixels * CHANNELS, rank, s);
+    send_sums<C>(held, x + image, rank, s);
     average<C>(means, held, rank, s);
     const int32 first = rank * C::SLICE, count = min(C::SLICE, CHANNELS - first);
     multiply_rows<HIDDEN, C::SLICE, V>(w1 + first, CHANNELS, means, count, HIDDEN, [&](int32 unit, float sum, int32 lane, int32 team) {
@@ -134,20 +161,22 @@ __device__ __forceinline__ void excite(T* y, const T* x, const T* w1, const T* b
     }
     __syncthreads();
     const int32 result = rank * SHARE, results = min(SHARE, RESULTS - result);
-    multiply_rows<SHARE, HIDDEN, VH>(w2 + (int64)result * HIDDEN, HIDDEN, hidden, HIDDEN, results, [&](int32 row, float sum, int32 lane, int32) {
+    multiply_rows<SHARE, HIDDEN, VH>(w2 + (int64)result * HIDDEN, HIDDEN, hidden, HIDDEN, results, [&](int32 row, float sum, int32 lane, int32 team) {
         if (b2) sum += widen(b2[result + row]);
-        if (lane == 0) y[(uint64)image * RESULTS + result + row] = Narrow<T>::from(f_activated(sum, OUTER, s.outer));
+        give<RESULTS, BLOCKS, SCALES>(y, factors, f_activated(sum, OUTER, s.outer), result + row, lane, team);
     });
+    if constexpr (SCALES) scale_pixels<C>(y + image, x + image, factors, rank, s);
 }
 
 // A window of 2 * HALO + 1 neighbouring channels.
-template <int CHANNELS, int HALO, int BLOCKS, int V, int OUTER, typename T>
+template <int CHANNELS, int HALO, int BLOCKS, int V, int OUTER, bool SCALES, typename T>
 __device__ __forceinline__ void excite_window(T* y, const T* x, const T* w, const T* bias, const Squeeze& s) {
     typedef Channels<CHANNELS, HALO, BLOCKS, V> C;
-    __shared__ float held[BLOCKS][C::HELD], means[C::HELD];
-    const uint32 rank = blockIdx.x % BLOCKS, image = blockIdx.x / BLOCKS;
+    __shared__ float held[BLOCKS][C::HELD], means[C::HELD], factors[SCALES ? CHANNELS : 1];
+    const uint32 rank = blockIdx.x % BLOCKS;
+    const uint64 image = (uint64)(blockIdx.x / BLOCKS) * s.pixels * CHANNELS;
     cluster_greet();
-    send_sums<C>(held, x + (uint64)image * s.pixels * CHANNELS, rank, s);
+    send_sums<C>(held, x + image, rank, s);
     average<C>(means, held, rank, s);
     for (int32 i = threadIdx.x; i < C::SLICE; i += THREADS) {
         const int32 channel = rank * C::SLICE + i;
@@ -155,6 +184,7 @@ __device__ __forceinline__ void excite_window(T* y, const T* x, const T* w, cons
         float sum = bias ? widen(bias[0]) : 0.0f;
 #pragma unroll
         for (int32 k = 0; k < 2 * HALO + 1; k++) sum += widen(w[k]) * means[i + k];
-        y[(uint64)image * CHANNELS + channel] = Narrow<T>::from(f_activated(sum, OUTER, s.outer));
+        give<CHANNELS, BLOCKS, SCALES>(y, factors, f_activated(sum, OUTER, s.outer), channel, 0, 1);
     }
+    if constexpr (SCALES) scale_pixels<C>(y + image, x + image, factors, rank, s);
 }

@@ -296,35 +296,45 @@ def rows(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
 
 
 def squeeze_excitation() -> list[Chain]:
-    """Means over pixels with the small layers behind them that make a factor of each channel."""
+    """Means over pixels, the small layers behind them that make a factor of each channel, and the product with it."""
+
+    def dense(b: Builder, y: nx.Tensor, hidden: int, results: int, inner: str | None, outer: str | None) -> nx.Tensor:
+        y = b.conv(y, hidden, bias=results != 21)
+        y = b.conv(b.activation(inner, y) if inner else y, results)
+        return b.activation(outer, y) if outer else y
+
+    def across(b: Builder, y: nx.Tensor, kernel: int) -> nx.Tensor:
+        def reshaped(x: nx.Tensor, *to: int) -> nx.Tensor:
+            return b.op("Reshape", x, b.network.add_constant("shape", np.asarray(to, np.int64)))
+
+        images, channels = y.shape[:2]
+        y = b.conv(reshaped(y, images, 1, channels), 1, kernel, bias=kernel != 5)
+        return reshaped(b.op("Sigmoid", y), images, channels, 1, 1)
+
     made = []
-    for name, shape, hidden, results, inner, outer in (
-        ("even", (2, 64, 9, 7), 16, 64, "Relu", "Sigmoid"),
-        ("odd", (3, 19, 5, 6), 3, 21, "Silu", "HardSigmoid"),
-        ("volume", (2, 24, 3, 4, 5), 8, 24, "HardSwish", None),
-        ("many", (1, 1033, 3, 5), 70, 1033, None, "Clip"),
-        ("many_even", (2, 1280, 4, 4), 320, 1280, "Relu", "Sigmoid"),
+    for name, shape, excite in (
+        ("even", (2, 64, 9, 7), functools.partial(dense, hidden=16, results=64, inner="Relu", outer="Sigmoid")),
+        ("odd", (3, 19, 5, 6), functools.partial(dense, hidden=3, results=21, inner="Silu", outer="HardSigmoid")),
+        ("volume", (2, 24, 3, 4, 5), functools.partial(dense, hidden=8, results=24, inner="HardSwish", outer=None)),
+        ("many", (1, 1033, 3, 5), functools.partial(dense, hidden=70, results=1033, inner=None, outer="Clip")),
+        (
+            "many_even",
+            (2, 1280, 4, 4),
+            functools.partial(dense, hidden=320, results=1280, inner="Relu", outer="Sigmoid"),
+        ),
+        ("across_even", (2, 64, 9, 7), functools.partial(across, kernel=3)),
+        ("across_odd", (3, 19, 5, 6), functools.partial(across, kernel=5)),
+        ("across_many", (1, 1033, 3, 5), functools.partial(across, kernel=9)),
     ):
 
-        def make(b: Builder, shape: Any = shape, given: Any = (hidden, results, inner, outer)) -> list[nx.Tensor]:
-            hidden, results, inner, outer = given
-            y = b.op("ReduceMean", b.inputs[0], axes=list(range(2, len(shape))))
-            y = b.conv(y, hidden, bias=results != 21)
-            y = b.conv(b.activation(inner, y) if inner else y, results)
-            return [b.activation(outer, y) if outer else y]
+        def make(b: Builder, scaled: bool, excite: Any = excite) -> list[nx.Tensor]:
+            x = b.inputs[0]
+            factors = excite(b, b.op("ReduceMean", x, axes=list(range(2, len(x.shape)))))
+            return [b.op("Mul", x, factors) if scaled else factors]
 
-        made.append(Chain(f"squeeze_excitation_{name}", (shape,), make))
-    for name, shape, kernel in (("even", (2, 64, 9, 7), 3), ("odd", (3, 19, 5, 6), 5), ("many", (1, 1033, 3, 5), 9)):
-
-        def across(b: Builder, shape: Any = shape, kernel: int = kernel) -> list[nx.Tensor]:
-            def reshaped(x: nx.Tensor, *to: int) -> nx.Tensor:
-                return b.op("Reshape", x, b.network.add_constant("shape", np.asarray(to, np.int64)))
-
-            y = b.op("ReduceMean", b.inputs[0], axes=[2, 3], keepdims=int(kernel == 5))
-            y = b.conv(reshaped(y, shape[0], 1, shape[1]), 1, kernel, bias=kernel != 5)
-            return [reshaped(b.op("Sigmoid", y), *shape[:2], 1, 1)]
-
-        made.append(Chain(f"squeeze_excitation_across_{name}", (shape,), across))
+        for scaled in (False, *([True] if name != "odd" else [])):
+            full = f"squeeze_excitation_{name}{'_scaled' if scaled else ''}"
+            made.append(Chain(full, (shape,), functools.partial(make, scaled=scaled)))
     return made
 
 

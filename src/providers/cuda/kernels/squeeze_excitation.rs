@@ -1,5 +1,5 @@
 //! Squeeze and excitation: means over the pixels of each channel and the small layers behind them, which make a factor of each channel,
-//! in one launch of `squeeze_excitation.cu`.
+//! and the product with it, in one launch of `squeeze_excitation.cu`.
 
 use super::conv::activation;
 use super::conv::direct::{code, numbers};
@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::op::TensorType;
 use crate::network::ops::{conv, reduce};
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
@@ -36,12 +37,15 @@ const BLOCKS: usize = 8;
 const SHARED: usize = 48 << 10;
 /// Bytes of an image, at most: eight blocks read no more in the time that launches of more kernels take.
 const MOST: i64 = 2 << 20;
+/// And where they write as much besides.
+const MOST_SCALED: i64 = 512 << 10;
 
-/// Means over pixels with the layers behind them that make a factor of each channel.
+/// Means over pixels with the layers behind them that make a factor of each channel, and with the product behind these.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let found = Excitation::of(scope.network, scope.layer).filter(|_| gpu.device.capability >= HOPPER);
+    let scaled = found.as_ref().and_then(|(chain, own)| own.scaled(chain.clone()));
+    let found = scaled.into_iter().chain(found);
     Ok(found
-        .into_iter()
         .map(|(chain, own)| own.candidate(scope.network, chain, gpu))
         .collect())
 }
@@ -61,7 +65,7 @@ enum Small {
 }
 
 /// The layers that one launch runs, and what they read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Chain<'a> {
     network: &'a Network,
     layers: Vec<LayerId>,
@@ -118,6 +122,8 @@ struct Excitation {
     channels: usize,
     small: Small,
     outer: Option<Activation>,
+    /// Whether it gives its input multiplied by the factors, not these.
+    scales: bool,
 }
 
 impl Excitation {
@@ -126,28 +132,20 @@ impl Excitation {
         let mean = &network[layer];
         let x = mean.inputs.first().copied().flatten()?;
         let ty = &network[x].ty;
-        let known = ty
-            .shape
-            .get(1..)?
-            .iter()
-            .map(Dim::as_const)
-            .collect::<Option<Vec<i64>>>()?;
-        let small = |bytes: &i64| (1..=MOST).contains(bytes);
-        let bytes = known.iter().product::<i64>() * ty.dtype.size() as i64;
         let floats = [DType::Float32, DType::Float16, DType::BFloat16].contains(&ty.dtype);
-        if mean.op.name != "ReduceMean" || ty.rank() < 3 || !floats || !small(&bytes) {
+        if mean.op.name != "ReduceMean" || ty.rank() < 3 || !floats || !(1..=MOST).contains(&bytes_of_image(ty)?) {
             return None;
         }
         if reduce::axes(&mean.attrs, ty).ok()? != (2..ty.rank()).collect::<Vec<_>>() {
             return None;
         }
-        let mut chain = Chain {
+        let means = Chain {
             network,
             layers: vec![layer],
             inputs: vec![x],
             result: mean.outputs[0],
         };
-        let small = dense(&mut chain).or_else(|| window(&mut chain, &ty.shape[..2]))?;
+        let (mut chain, small) = dense(means.clone()).or_else(|| window(means, &ty.shape[..2]))?;
         let outer = chain.take_activation();
         if let Small::Window { .. } = small {
             // As a factor of each channel.
@@ -158,11 +156,29 @@ impl Excitation {
         }
         let own = Self {
             dtype: ty.dtype,
-            channels: known[0] as usize,
+            channels: ty.shape[1].as_const()? as usize,
             small,
             outer,
+            scales: false,
         };
         own.fits().then_some((chain, own))
+    }
+
+    /// With the product of the input and the factors, if that is all that reads these.
+    fn scaled<'a>(self, mut chain: Chain<'a>) -> Option<(Chain<'a>, Self)> {
+        let (network, x) = (chain.network, chain.inputs[0]);
+        let id = network.sole_user(chain.result)?;
+        let layer = &network[id];
+        let both = [[Some(x), Some(chain.result)], [Some(chain.result), Some(x)]];
+        let whole = network[layer.outputs[0]].ty.shape == network[x].ty.shape;
+        if layer.op.name != "Mul" || !both.iter().any(|pair| layer.inputs == pair) || !whole {
+            return None;
+        }
+        let factors = &network[chain.result].ty.shape;
+        let each = factors.len() == network[x].ty.rank() && factors[..2] == network[x].ty.shape[..2];
+        chain.take(id);
+        let own = Self { scales: true, ..self };
+        (each && bytes_of_image(&network[x].ty)? <= MOST_SCALED && own.fits()).then_some((chain, own))
     }
 
     /// Whether a block has memory for what it is sent.
@@ -171,10 +187,11 @@ impl Excitation {
             Small::Dense { hidden, .. } => (0, hidden),
             Small::Window { halo, .. } => (halo, 0),
         };
+        let factors = if self.scales { self.channels } else { 1 };
         // In packs of eight, as the widest are.
         let held = self.channels.div_ceil(8 * BLOCKS) * 8 + 2 * halo;
         let cells = 8 * THREADS as usize;
-        (cells + (BLOCKS + 1) * (held + hidden)) * size_of::<f32>() <= SHARED
+        (cells + (BLOCKS + 1) * (held + hidden) + factors) * size_of::<f32>() <= SHARED
     }
 
     fn candidate(self, network: &Network, chain: Chain, gpu: &Arc<Gpu>) -> Candidate {
@@ -188,7 +205,8 @@ impl Excitation {
             outputs: vec![output],
         };
         let layouts = [Layout::Plain, Layout::ChannelsLast].into_iter();
-        let forms = layouts.filter(|layout| layout.fits(rank)).map(form).collect();
+        let fits = |layout: &Layout| layout.fits(rank) && (!self.scales || *layout == Layout::ChannelsLast);
+        let forms = layouts.filter(fits).map(form).collect();
         Candidate {
             kernel: Arc::new(self.kernel(&name(network, &chain.layers), forms, gpu)),
             layers: chain.layers,
@@ -198,7 +216,7 @@ impl Excitation {
     }
 
     fn kernel(self, name: &str, forms: Vec<Form>, gpu: &Arc<Gpu>) -> FnKernel {
-        let identity = format!("{:?} {:?}", self.small, self.outer);
+        let identity = format!("{:?} {:?} {}", self.small, self.outer, self.scales);
         sourced(name, &identity, forms, gpu, move |gpu: &Gpu, request: &Request| {
             self.prepared(gpu, request)
         })
@@ -229,7 +247,7 @@ impl Excitation {
     /// The source for packs of so many channels.
     fn source(&self, packed: usize) -> String {
         let ty = element(self.dtype).unwrap_or("float");
-        let (channels, outer) = (self.channels, code(self.outer));
+        let (channels, outer, scales) = (self.channels, code(self.outer), self.scales);
         let given = |there: bool, name: &str| match there {
             true => name.to_string(),
             false => format!("(const {ty}*)0"),
@@ -248,14 +266,14 @@ impl Excitation {
                 (
                     all.to_vec(),
                     format!(
-                        "excite<{channels}, {hidden}, {results}, {BLOCKS}, {packed}, {units}, {inner}, {outer}>(y, x, {arguments}, s)"
+                        "excite<{channels}, {hidden}, {results}, {BLOCKS}, {packed}, {units}, {inner}, {outer}, {scales}>(y, x, {arguments}, s)"
                     ),
                 )
             }
             Small::Window { halo, biased } => (
                 vec![("w", true), ("bias", biased)],
                 format!(
-                    "excite_window<{channels}, {halo}, {BLOCKS}, {packed}, {outer}>(y, x, w, {}, s)",
+                    "excite_window<{channels}, {halo}, {BLOCKS}, {packed}, {outer}, {scales}>(y, x, w, {}, s)",
                     given(biased, "bias")
                 ),
             ),
@@ -269,8 +287,14 @@ impl Excitation {
     }
 }
 
+/// Bytes of an image, if they are known.
+fn bytes_of_image(ty: &TensorType) -> Option<i64> {
+    let extents = ty.shape.get(1..)?.iter().map(Dim::as_const);
+    Some(extents.product::<Option<i64>>()? * ty.dtype.size() as i64)
+}
+
 /// Takes two layers over one pixel.
-fn dense(chain: &mut Chain) -> Option<Small> {
+fn dense(mut chain: Chain<'_>) -> Option<(Chain<'_>, Small)> {
     let dtype = chain.network[chain.result].ty.dtype;
     let product = |layer: &Layer, weights: &[Dim]| {
         let geometry = Geometry {
@@ -282,24 +306,25 @@ fn dense(chain: &mut Chain) -> Option<Small> {
     };
     let results = |chain: &Chain| Some(chain.network[chain.result].ty.shape.get(1)?.as_const()? as usize);
     let first = chain.take_conv(product)?;
-    let hidden = results(chain)?;
+    let hidden = results(&chain)?;
     let inner = chain.take_activation();
     let second = chain.take_conv(product)?;
-    Some(Small::Dense {
+    let small = Small::Dense {
         hidden,
-        results: results(chain)?,
+        results: results(&chain)?,
         inner,
         biased: [first, second],
-    })
+    };
+    Some((chain, small))
 }
 
 /// Takes a window over the channels, of which there are so many in so many images.
-fn window(chain: &mut Chain, around: &[Dim]) -> Option<Small> {
+fn window<'a>(mut chain: Chain<'a>, around: &[Dim]) -> Option<(Chain<'a>, Small)> {
     chain.take_reshape(|shape| shape.len() == 3 && shape[0] == around[0] && shape[1].is(1) && shape[2] == around[1])?;
     let (_, layer) = chain.next("Conv")?;
     let halo = half(layer, &chain.network[layer.inputs[1]?].ty.shape)?;
     let biased = chain.take_conv(|_, _| true)?;
-    Some(Small::Window { halo, biased })
+    Some((chain, Small::Window { halo, biased }))
 }
 
 /// How many numbers a Conv of one channel sees on either side of each, if it gives as many as it takes.
@@ -316,6 +341,7 @@ fn half(layer: &Layer, weights: &[Dim]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::network::attr::{Attr, Attrs};
     use crate::providers::common::testing::Graph;
 
@@ -366,32 +392,64 @@ mod tests {
         assert_eq!((own.small, own.outer), (small, Some(Activation::Sigmoid)));
         let text = own.source(4);
         assert!(text.contains("const float* w1, const float* b1, const float* w2, const Squeeze s"));
-        assert!(text.contains("excite<32, 4, 32, 8, 4, 4, 1, 2>(y, x, w1, b1, w2, (const float*)0, s)"));
+        assert!(text.contains("excite<32, 4, 32, 8, 4, 4, 1, 2, false>(y, x, w1, b1, w2, (const float*)0, s)"));
+    }
+
+    fn reshaped(g: &mut Graph, x: TensorId, shape: &[i64]) -> TensorId {
+        let shape = g.network.add_constant("", Array::ints(shape));
+        g.op("Reshape", &[x, shape])
+    }
+
+    /// A window over 24 channels of two images.
+    fn mixed(g: &mut Graph, x: TensorId) -> TensorId {
+        let (row, w) = (reshaped(g, x, &[2, 1, 24]), g.weights(&[1, 1, 3]));
+        g.op_with("Conv", ints("pads", &[1, 1]), &[row, w])
     }
 
     #[test]
     fn a_window_over_channels_is_found_between_its_reshapes() {
         let mut g = Graph::new();
         let [x, mean] = means(&mut g, "2 24 7 5");
-        let shape = |g: &mut Graph, dims: &[i64]| {
-            let array = crate::network::array::Array::ints(dims);
-            g.network.add_constant("", array)
-        };
-        let row = shape(&mut g, &[2, 1, 24]);
-        let row = g.op("Reshape", &[mean, row]);
-        let w = g.weights(&[1, 1, 3]);
-        let mixed = g.op_with("Conv", ints("pads", &[1, 1]), &[row, w]);
+        let mixed = mixed(&mut g, mean);
         let factors = g.op("Sigmoid", &[mixed]);
-        let column = shape(&mut g, &[2, 24, 1, 1]);
-        let y = g.op("Reshape", &[factors, column]);
+        let y = reshaped(&mut g, factors, &[2, 24, 1, 1]);
         g.output(y);
         let (layers, own) = found(&g, x).unwrap();
         assert_eq!(layers, "ReduceMean+Reshape+Conv+Sigmoid+Reshape");
         assert_eq!(own.small, Small::Window { halo: 1, biased: false });
         assert!(
             own.source(8)
-                .contains("excite_window<24, 1, 8, 8, 2>(y, x, w, (const float*)0, s)")
+                .contains("excite_window<24, 1, 8, 8, 2, false>(y, x, w, (const float*)0, s)")
         );
+    }
+
+    #[test]
+    fn the_product_of_the_input_and_its_factors_belongs_to_it() {
+        let scaled = |shape: &str, results: usize| {
+            let mut g = Graph::new();
+            let [x, mean] = means(&mut g, shape);
+            let first = conv(&mut g, mean, &[4, 32, 1, 1], true);
+            let factors = conv(&mut g, first, &[results, 4, 1, 1], true);
+            let y = g.op("Mul", &[factors, x]);
+            g.output(y);
+            let (chain, own) = Excitation::of(&g.network, g.network[x].users[0]).unwrap();
+            own.scaled(chain)
+                .map(|(chain, own)| (chain.result == y, own.source(4).contains("true>(y, x")))
+        };
+        assert_eq!(scaled("batch 32 7 5", 32), Some((true, true)));
+        // A factor of the whole image; images that are too large.
+        assert_eq!(scaled("batch 32 7 5", 1), None);
+        assert_eq!(scaled("batch 32 90 90", 32), None);
+    }
+
+    #[test]
+    fn one_layer_over_one_pixel_and_a_window_stay() {
+        let mut g = Graph::new();
+        let [x, mean] = means(&mut g, "2 24 7 5");
+        let squeezed = conv(&mut g, mean, &[24, 24, 1, 1], true);
+        let y = mixed(&mut g, squeezed);
+        g.output(y);
+        assert_eq!(found(&g, x), None);
     }
 
     #[test]

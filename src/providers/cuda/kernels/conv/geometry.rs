@@ -25,7 +25,7 @@ pub struct Geometry {
 /// What a convolution is besides, at any shapes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// Each channel is convolved by itself, and the kernel of ours knows the window.
+    /// Each channel is convolved by itself, to one result or a few, and the kernel of ours knows the window.
     pub depthwise: bool,
     /// Each place of the result sees one of the input, at the same place.
     pub product: bool,
