@@ -1,7 +1,7 @@
-// Squeeze and excitation (Hu et al., 2018): means over the pixels of each channel, which lie channels last, and what small layers
-// make of them: two over one pixel, or a window over neighbouring channels (Wang et al., 2020), and the product of the image with that. The blocks of a cluster share an
-// image: each reads some of its pixels, and has a slice of the channels, of the terms and of the results. Sums are floats. Behind
-// `cluster.cuh`.
+// Squeeze and excitation (Hu et al., 2018): means over the pixels of each channel, which lie channels last, what small layers make
+// of them (two over one pixel, or a window over neighbouring channels: Wang et al., 2020), and the product of the image with that.
+// The blocks of a cluster share an image: each reads some of its pixels, and has a slice of the channels, of the terms and of the
+// results. Sums are floats. Behind `cluster.cuh`.
 
 #define THREADS 512
 
@@ -11,6 +11,12 @@ struct Squeeze {
     // What activations need, behind the first layer and the last.
     float inner[2], outer[2];
 };
+
+// As `cluster_wait`, whose instructions warps execute as one, behind loops that threads of a warp leave one after another.
+__device__ __forceinline__ void meet() {
+    __syncwarp();
+    cluster_wait();
+}
 
 // How many of these a block has, in whole packs.
 __host__ __device__ constexpr int share(int count, int blocks, int pack) { return (count + blocks * pack - 1) / (blocks * pack) * pack; }
@@ -63,7 +69,7 @@ __device__ __forceinline__ void send_sums(float (&held)[C::BLOCKS][C::HELD], con
             }
         }
     }
-    cluster_wait();
+    meet();
 }
 
 // The means of the channels that a block holds, which lie from `HALO` before its slice on; beyond the channels they are 0.
@@ -125,7 +131,7 @@ __device__ __forceinline__ void give(T* y, float (&factors)[HELD], float factor,
 template <typename C, typename T>
 __device__ __forceinline__ void scale_pixels(T* y, const T* x, const float (&factors)[C::COUNT], uint32 rank, const Squeeze& s) {
     constexpr int32 V = C::V, PACKS = C::COUNT / V;
-    cluster_wait();
+    meet();
     const int32 first = rank * s.part, last = min(s.pixels, first + s.part);
 #pragma unroll 4
     for (int32 at = first * PACKS + threadIdx.x; at < last * PACKS; at += THREADS) {
@@ -152,7 +158,7 @@ __device__ __forceinline__ void excite(T* y, const T* x, const T* w1, const T* b
     multiply_rows<HIDDEN, C::SLICE, V>(w1 + first, CHANNELS, means, count, HIDDEN, [&](int32 unit, float sum, int32 lane, int32 team) {
         for (int32 block = lane; block < BLOCKS; block += team) send(sum, shared_address(&terms[rank][unit]), block);
     });
-    cluster_wait();
+    meet();
     for (int32 unit = threadIdx.x; unit < HIDDEN; unit += THREADS) {
         float sum = b1 ? widen(b1[unit]) : 0.0f;
 #pragma unroll
@@ -161,7 +167,8 @@ __device__ __forceinline__ void excite(T* y, const T* x, const T* w1, const T* b
     }
     __syncthreads();
     const int32 result = rank * SHARE, results = min(SHARE, RESULTS - result);
-    multiply_rows<SHARE, HIDDEN, VH>(w2 + (int64)result * HIDDEN, HIDDEN, hidden, HIDDEN, results, [&](int32 row, float sum, int32 lane, int32 team) {
+    w2 += (int64)result * HIDDEN;
+    multiply_rows<SHARE, HIDDEN, VH>(w2, HIDDEN, hidden, HIDDEN, results, [&](int32 row, float sum, int32 lane, int32 team) {
         if (b2) sum += widen(b2[result + row]);
         give<RESULTS, BLOCKS, SCALES>(y, factors, f_activated(sum, OUTER, s.outer), result + row, lane, team);
     });
