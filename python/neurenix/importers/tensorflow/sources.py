@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from neurenix import files
 from neurenix._native import Network
 from neurenix.errors import FileError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.tensorflow import kinds
@@ -67,6 +68,9 @@ def opened_of(model: Any) -> Any:
             expected=kinds.NAMES,
             got=str(path),
         )
+    if not path.is_dir():
+        # What is no file is told whether TensorFlow is there or not.
+        files.check(path, "the model")
     if path.suffix.lower() != ".keras":
         return path
     from neurenix.importers.tensorflow import keras_files
