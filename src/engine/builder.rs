@@ -208,6 +208,7 @@ pub(super) fn pass_settings(
             .all(|provider| is_on_host(provider) || provider.has_int8()),
         eight_bits: providers.first().map_or(vec![], multiplied),
         exact_activations: !providers.iter().all(is_on_host),
+        channel_products: !providers.iter().all(is_on_host),
         packed_weights: providers.first().is_some_and(|provider| provider.has_packed_weights()),
         refittable: false,
         ..Default::default()

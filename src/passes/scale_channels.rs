@@ -1,5 +1,5 @@
-//! Writes convolutions that scale channels as what they are: libraries have slow kernels for them, and products fuse with what is around
-//! them, or go into the weights of other layers.
+//! Writes convolutions that scale channels as what they are: a GPU's libraries have slow kernels for them, and products fuse with what is
+//! around them, or go into the weights of other layers.
 
 use super::build::Build;
 use super::matching::{input, is_bias, is_constant};
@@ -12,8 +12,11 @@ use crate::network::{Layer, LayerId, Network};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "scale_channels",
-    doc: "Conv over one pixel with a group for each channel => Mul -> Add by a number for each channel",
-    apply: |network, _| rewrite(network, rule),
+    doc: "Conv over one pixel with a group for each channel => Mul -> Add by a number for each channel, where that is faster",
+    apply: |network, settings| match settings.channel_products {
+        true => rewrite(network, rule),
+        false => Ok(0),
+    },
 };
 
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
@@ -82,6 +85,13 @@ mod tests {
         g.output(y);
     }
 
+    fn settings() -> Settings {
+        Settings {
+            channel_products: true,
+            ..Default::default()
+        }
+    }
+
     fn becomes(mut g: Graph, layers: &str) {
         let passes: &[&Pass] = &[
             &PASS,
@@ -89,7 +99,7 @@ mod tests {
             &merge_reshapes::PASS,
             &fold_batch_norm::PASS,
         ];
-        g.becomes_by(passes, &Settings::default(), layers);
+        g.becomes_by(passes, &settings(), layers);
     }
 
     #[test]
@@ -116,12 +126,15 @@ mod tests {
         let stay = |shape: &str, weights: &[usize], others: &[(&str, Attr)]| {
             let mut g = Graph::new();
             grouped(&mut g, shape, weights, others);
-            assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
+            assert_eq!((PASS.apply)(&mut g.network, &settings()).unwrap(), 0);
         };
         stay("1 6 5 5", &[6, 1, 3, 3], &[]);
         stay("1 6 5 5", &[6, 1, 1, 1], &[("strides", Attr::Ints(vec![2, 2]))]);
         stay("1 6 5 5", &[6, 1, 1, 1], &[("pads", Attr::Ints(vec![1, 1, 0, 0]))]);
         stay("1 6 5 5", &[12, 1, 1, 1], &[("group", Attr::Int(6))]);
+        let mut g = Graph::new();
+        grouped(&mut g, "1 6 5 5", &[6, 1, 1, 1], &[]);
+        assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
     }
 
     #[test]
@@ -131,7 +144,7 @@ mod tests {
         let conv = g.op_with("Conv", attrs([("group", Attr::Int(6))]), &[x, w]);
         let y = g.op("Mul", &[conv, s]);
         g.output(y);
-        assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
+        assert_eq!((PASS.apply)(&mut g.network, &settings()).unwrap(), 0);
         becomes(g, "%Conv: float32[1, 6, 5, 5] = Mul(%x, float32[6, 1, 1](...))");
     }
 }

@@ -23,6 +23,8 @@ pub struct Settings {
     pub packed_weights: bool,
     /// Whether no kernel at hand rounds activations where a model lets them be rounded.
     pub exact_activations: bool,
+    /// Whether a product by channel is faster than a convolution that does the same, as on a GPU; oneDNN adds residuals behind these.
+    pub channel_products: bool,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
     pub refittable: bool,
     /// A folded constant may be this many bytes larger than what it was computed from.
@@ -49,6 +51,7 @@ impl Default for Settings {
             eight_bits: vec![],
             packed_weights: false,
             exact_activations: false,
+            channel_products: false,
             refittable: true,
             fold_bytes: 64 << 20,
             fold_work: 1 << 28,
