@@ -206,6 +206,7 @@ fn low_precision_stays_near_and_keeps_the_dtypes_outside() {
         let mut after = g.network.clone();
         let low = Settings {
             compute: DType::Float16,
+            channel_products: true,
             ..Settings::default()
         };
         run(&mut after, &low).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", g.network));
