@@ -198,6 +198,7 @@ pub(super) fn pass_settings(
     let unsupported = [DType::Float16, DType::BFloat16]
         .into_iter()
         .filter(|&dtype| !computes(providers, dtype));
+    let leaves_host = !providers.iter().all(is_on_host);
     passes::Settings {
         compute: precision.dtype,
         tf32: precision.tf32,
@@ -207,8 +208,8 @@ pub(super) fn pass_settings(
             .iter()
             .all(|provider| is_on_host(provider) || provider.has_int8()),
         eight_bits: providers.first().map_or(vec![], multiplied),
-        exact_activations: !providers.iter().all(is_on_host),
-        channel_products: !providers.iter().all(is_on_host),
+        exact_activations: leaves_host,
+        channel_products: leaves_host,
         packed_weights: providers.first().is_some_and(|provider| provider.has_packed_weights()),
         refittable: false,
         ..Default::default()

@@ -7,7 +7,7 @@ use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::attr::Read;
 use crate::network::ops::conv;
 use crate::network::patch::Patch;
-use crate::network::{Layer, LayerId, Network};
+use crate::network::{Layer, LayerId, Network, TensorId};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
@@ -23,7 +23,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!(layer.op.name == "Conv");
     rule_if_some!((x, weights) = input(layer, 0).zip(input(layer, 1)));
-    rule_if!(is_constant(network, weights) && scales(network, layer));
+    rule_if!(is_constant(network, weights) && scales(network, layer, x, weights));
     let bias = input(layer, 2);
     rule_if!(bias.is_none_or(|bias| is_bias(network, bias)));
     // What follows goes into the weights and the bias first, where it is one factor and one summand.
@@ -42,10 +42,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 }
 
 /// Whether each number of the result is one of the input times a weight of its channel.
-fn scales(network: &Network, layer: &Layer) -> bool {
-    let Some((x, weights)) = input(layer, 0).zip(input(layer, 1)) else {
-        return false;
-    };
+fn scales(network: &Network, layer: &Layer, x: TensorId, weights: TensorId) -> bool {
     let (from, to) = (&network[x].ty.shape, &network[layer.outputs[0]].ty.shape);
     let shape = &network[weights].ty.shape;
     let Ok(window) = conv::window(&layer.attrs, shape) else {

@@ -68,14 +68,14 @@ def opened_of(model: Any) -> Any:
             expected=kinds.NAMES,
             got=str(path),
         )
+    if path.suffix.lower() == ".keras":
+        from neurenix.importers.tensorflow import keras_files
+
+        return keras_files.load(path)
     if not path.is_dir():
         # What is no file is told whether TensorFlow is there or not.
         files.check(path, "the model")
-    if path.suffix.lower() != ".keras":
-        return path
-    from neurenix.importers.tensorflow import keras_files
-
-    return keras_files.load(path)
+    return path
 
 
 def _name(model: Any) -> str:

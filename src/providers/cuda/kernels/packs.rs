@@ -71,6 +71,21 @@ pub fn entry(sources: &[&str], name: &str, threads: u32, parameters: &str, body:
     )
 }
 
+/// The parameters of a kernel for those operands of an element type that are there, each with a comma behind it, and the arguments of a
+/// function of the device for all of them, null where there is none.
+pub fn optional(ty: &str, operands: &[(&str, bool)]) -> [String; 2] {
+    let there = operands.iter().filter(|(_, there)| *there);
+    let argument = |&(name, there): &(&str, bool)| match there {
+        true => name.to_string(),
+        false => format!("(const {ty}*)0"),
+    };
+    let arguments: Vec<String> = operands.iter().map(argument).collect();
+    [
+        there.map(|(name, _)| format!("const {ty}* {name}, ")).collect(),
+        arguments.join(", "),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

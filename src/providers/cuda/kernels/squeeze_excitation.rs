@@ -4,8 +4,8 @@
 use super::conv::activation;
 use super::conv::direct::{code, numbers};
 use super::conv::geometry::Geometry;
-use super::launch::{KernelLaunch, Launches, fields};
-use super::packs::{in_packs, pack};
+use super::launch::{Launches, fields, sourced};
+use super::packs::{in_packs, optional, pack};
 use super::pointwise::code::element;
 use super::{Answer, Gpu};
 use crate::error::Result;
@@ -21,7 +21,6 @@ use crate::providers::common::epilogue::name;
 use crate::providers::common::fn_kernel::FnKernel;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::{Grid, HOPPER};
-use crate::providers::cuda::kernels::launch::sourced;
 use crate::providers::cuda::library::cudnn::Activation;
 use std::sync::Arc;
 
@@ -102,16 +101,15 @@ impl<'a> Chain<'a> {
         fits(shape).then(|| self.take(id))
     }
 
-    /// Takes a Conv whose weights `fit`, and says whether it has a bias.
-    fn take_conv(&mut self, fits: impl Fn(&Layer, &[Dim]) -> bool) -> Option<bool> {
+    /// Takes a Conv that is `read`, by its weights' shape, and says whether it has a bias.
+    fn take_conv(&mut self, read: impl Fn(&Layer, &[Dim]) -> Option<usize>) -> Option<(usize, bool)> {
         let (id, layer) = self.next("Conv")?;
         let weights = layer.inputs[1]?;
         let bias = layer.inputs.get(2).copied().flatten();
-        fits(layer, &self.network[weights].ty.shape).then(|| {
-            self.inputs.extend([weights].into_iter().chain(bias));
-            self.take(id);
-            bias.is_some()
-        })
+        let found = read(layer, &self.network[weights].ty.shape)?;
+        self.inputs.extend([weights].into_iter().chain(bias));
+        self.take(id);
+        Some((found, bias.is_some()))
     }
 }
 
@@ -235,12 +233,12 @@ impl Excitation {
         let grid = Grid::over(shape[0] * BLOCKS * THREADS as usize, THREADS)?;
         in_packs(pack(self.dtype, [self.channels]), |pack| {
             let function = gpu.compiler.entry(&self.source(pack), "squeeze_excitation", 0);
-            Ok(Launches {
-                launches: vec![KernelLaunch::new(function, grid, words.clone())],
-                workspace: 0,
-                device_check: None,
-                how: format!("{BLOCKS} blocks an image"),
-            })
+            Ok(Launches::one(
+                function,
+                grid,
+                words.clone(),
+                format!("{BLOCKS} blocks an image"),
+            ))
         })
     }
 
@@ -248,11 +246,7 @@ impl Excitation {
     fn source(&self, packed: usize) -> String {
         let ty = element(self.dtype).unwrap_or("float");
         let (channels, outer, scales) = (self.channels, code(self.outer), self.scales);
-        let given = |there: bool, name: &str| match there {
-            true => name.to_string(),
-            false => format!("(const {ty}*)0"),
-        };
-        let (parameters, body) = match self.small {
+        let (operands, call) = match self.small {
             Small::Dense {
                 hidden,
                 results,
@@ -260,29 +254,23 @@ impl Excitation {
                 biased: [first, second],
             } => {
                 let units = if packed == 1 { 1 } else { pack(self.dtype, [hidden]) };
-                let all = [("w1", true), ("b1", first), ("w2", true), ("b2", second)];
-                let arguments = all.map(|(name, there)| given(there, name)).join(", ");
                 let inner = code(inner);
                 (
-                    all.to_vec(),
+                    vec![("w1", true), ("b1", first), ("w2", true), ("b2", second)],
                     format!(
-                        "excite<{channels}, {hidden}, {results}, {BLOCKS}, {packed}, {units}, {inner}, {outer}, {scales}>(y, x, {arguments}, s)"
+                        "excite<{channels}, {hidden}, {results}, {BLOCKS}, {packed}, {units}, {inner}, {outer}, {scales}>"
                     ),
                 )
             }
             Small::Window { halo, biased } => (
                 vec![("w", true), ("bias", biased)],
-                format!(
-                    "excite_window<{channels}, {halo}, {BLOCKS}, {packed}, {outer}, {scales}>(y, x, w, {}, s)",
-                    given(biased, "bias")
-                ),
+                format!("excite_window<{channels}, {halo}, {BLOCKS}, {packed}, {outer}, {scales}>"),
             ),
         };
-        let there = parameters.iter().filter(|(_, there)| *there);
-        let parameters: String = there.map(|(name, _)| format!("const {ty}* {name}, ")).collect();
+        let [parameters, arguments] = optional(ty, &operands);
         format!(
             "{SOURCE}\nextern \"C\" __global__ void __cluster_dims__({BLOCKS}, 1, 1) __launch_bounds__({THREADS}) squeeze_excitation({ty}* y, \
-             const {ty}* x, {parameters}const Squeeze s) {{\n    after_previous();\n    {body};\n}}\n"
+             const {ty}* x, {parameters}const Squeeze s) {{\n    after_previous();\n    {call}(y, x, {arguments}, s);\n}}\n"
         )
     }
 }
@@ -296,22 +284,23 @@ fn bytes_of_image(ty: &TensorType) -> Option<i64> {
 /// Takes two layers over one pixel.
 fn dense(mut chain: Chain<'_>) -> Option<(Chain<'_>, Small)> {
     let dtype = chain.network[chain.result].ty.dtype;
+    // How many results it has.
     let product = |layer: &Layer, weights: &[Dim]| {
         let geometry = Geometry {
             attrs: layer.attrs.clone(),
             weights: weights.to_vec(),
             transposed: false,
         };
-        geometry.traits(dtype).product && weights.iter().all(|dim| dim.as_const().is_some_and(|size| size > 0))
+        let known = weights.iter().all(|dim| dim.as_const().is_some_and(|size| size > 0));
+        let results = weights[0].as_const()? as usize;
+        (known && geometry.traits(dtype).product).then_some(results)
     };
-    let results = |chain: &Chain| Some(chain.network[chain.result].ty.shape.get(1)?.as_const()? as usize);
-    let first = chain.take_conv(product)?;
-    let hidden = results(&chain)?;
+    let (hidden, first) = chain.take_conv(product)?;
     let inner = chain.take_activation();
-    let second = chain.take_conv(product)?;
+    let (results, second) = chain.take_conv(product)?;
     let small = Small::Dense {
         hidden,
-        results: results(&chain)?,
+        results,
         inner,
         biased: [first, second],
     };
@@ -321,9 +310,7 @@ fn dense(mut chain: Chain<'_>) -> Option<(Chain<'_>, Small)> {
 /// Takes a window over the channels, of which there are so many in so many images.
 fn window<'a>(mut chain: Chain<'a>, around: &[Dim]) -> Option<(Chain<'a>, Small)> {
     chain.take_reshape(|shape| shape.len() == 3 && shape[0] == around[0] && shape[1].is(1) && shape[2] == around[1])?;
-    let (_, layer) = chain.next("Conv")?;
-    let halo = half(layer, &chain.network[layer.inputs[1]?].ty.shape)?;
-    let biased = chain.take_conv(|_, _| true)?;
+    let (halo, biased) = chain.take_conv(half)?;
     Some((chain, Small::Window { halo, biased }))
 }
 

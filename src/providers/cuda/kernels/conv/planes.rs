@@ -58,15 +58,7 @@ fn source(c: &Convolution, pack: usize, held: bool) -> String {
         ("scale", c.after.scale),
         ("shift", c.after.shift),
     ];
-    let parameters = sides.iter().filter(|(_, there)| *there);
-    let parameters: String = parameters.map(|(name, _)| format!("const {ty}* {name}, ")).collect();
-    let arguments = sides.map(|(name, there)| {
-        if there {
-            name.to_string()
-        } else {
-            format!("(const {ty}*)0")
-        }
-    });
+    let [parameters, arguments] = packs::optional(ty, &sides);
     let terms = results * channels;
     // Nobody writes constants, so that they are read while the kernel in front still runs.
     let bring = format!("    widen_weights<{terms}, {THREADS}>(weights, w);\n");
@@ -81,7 +73,7 @@ fn source(c: &Convolution, pack: usize, held: bool) -> String {
          __syncthreads();\n    mix_planes<{channels}, {results}, {pack}, {}, {}>(y, x, weights, {}, s);\n}}\n",
         code(c.activation),
         after(c),
-        arguments.join(", "),
+        arguments,
     )
 }
 
