@@ -4,7 +4,7 @@ import gc
 import logging
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,9 +13,12 @@ from tests.exporter import pytest_runtest_setup
 from tests.scheduling import pytest_runtest_makereport, pytest_xdist_make_scheduler
 
 __all__ = [
-    "level_of_the_log", "own_cache", "pytest_configure_node", "pytest_runtest_makereport", "pytest_runtest_protocol",
-    "pytest_runtest_setup", "pytest_unconfigure", "pytest_xdist_make_scheduler",
+    "own_cache", "pytest_configure_node", "pytest_runtest_logfinish", "pytest_runtest_makereport",
+    "pytest_runtest_protocol", "pytest_runtest_setup", "pytest_unconfigure", "pytest_xdist_make_scheduler",
 ]  # fmt: skip
+
+LOG = logging.getLogger("neurenix")
+LEVEL, BELOW = LOG.level, logging.root.manager.disable
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,12 +42,9 @@ def own_cache() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
-def level_of_the_log() -> Generator[None, object, object]:
-    """Programs that a test runs in this process set it: the tests behind hear what they heard before."""
-    logger, below = logging.getLogger("neurenix"), logging.root.manager.disable
-    level = logger.level
-    result = yield
-    logger.setLevel(level)
-    logging.disable(below)
-    return result
+def pytest_runtest_logfinish() -> None:
+    """What is logged is set by programs that tests run in this process, and by no test for those behind it."""
+    if LOG.level != LEVEL:
+        LOG.setLevel(LEVEL)
+    if logging.root.manager.disable != BELOW:
+        logging.disable(BELOW)

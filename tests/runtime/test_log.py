@@ -14,7 +14,7 @@ from neurenix import _native
 from neurenix.hardware import get_backend, probe
 from neurenix.hardware.options import Options
 from neurenix.hardware.tensorrt import TensorRTBackend
-from neurenix.log import LEVELS
+from neurenix.log import LEVELS, LOG
 
 #: A model that is built, and an option that gives a warning.
 CODE = """
@@ -147,3 +147,14 @@ def test_the_command_line_is_quiet(tmp_path: Path) -> None:
             command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=True
         )
         assert child.stderr == "", words
+
+
+def test_a_program_sets_what_is_logged() -> None:
+    logging.disable(logging.WARNING)
+    LOG.setLevel(logging.ERROR)
+    assert not LOG.isEnabledFor(logging.WARNING)
+
+
+def test_the_tests_behind_it_hear_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    LOG.warning("heard")
+    assert caplog.messages == ["heard"]
