@@ -12,6 +12,7 @@ import pytest
 import neurenix as nx
 from neurenix.quantization import CalibrationCache, region_benchmark
 from tests.cli.conftest import Answer
+from tests.machine import needs_int8
 
 onnx = pytest.importorskip("onnx")
 
@@ -57,6 +58,7 @@ def test_the_cache_is_what_a_build_reads(call: Call, model: Path, folder: Path) 
     assert built.report()["precision"] == "int8"
 
 
+@needs_int8
 def test_export_calibrates_too(call: Call, model: Path) -> None:
     words = ("--input-shape", "4", "3", "8", "8", "--providers", "cpu", "--timing-cache", "none")
     for precision in ("int8", "mixed"):
@@ -71,6 +73,7 @@ def test_export_calibrates_too(call: Call, model: Path) -> None:
         assert any("dB" in note for note in content["notes"])
 
 
+@needs_int8
 def test_export_writes_the_file_where_all_is_faster_in_floats(
     call: Call, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +85,7 @@ def test_export_writes_the_file_where_all_is_faster_in_floats(
     assert "precision: fp32 (every product is faster in floats than in int8)" in out
 
 
+@needs_int8
 def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call, model: Path, folder: Path) -> None:
     words = ("--accuracy", "gptq:damping=0.02,bias_correction", "--onnx", "int8.onnx", "--threads", "2")
     code, out, err = call("calibrate", model, "--data", "data", *words)
@@ -101,6 +105,7 @@ def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call
     assert any(note.startswith("accuracy: gptq: 2 of 2 products") for note in json.loads(out)["notes"])
 
 
+@needs_int8
 def test_products_with_scales_for_tokens_have_no_cache(call: Call, model: Path, folder: Path) -> None:
     del model
     network = nx.Network("tokens")

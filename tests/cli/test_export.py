@@ -14,6 +14,7 @@ import pytest
 from neurenix.cli import export
 from neurenix.hardware.tensorrt import TensorRTBackend
 from tests.cli.conftest import Answer
+from tests.machine import needs_int8
 
 onnx = pytest.importorskip("onnx")
 
@@ -297,9 +298,10 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
         (("model.h5",), "save it anew: model.save('model.keras')"),
         (("{model}", "--calibration-data", "folder"), "--calibration-data is for a precision of 8 bits"),
         (("{model}", "--num-calibration-samples", "9"), "--num-calibration-samples is for a precision of 8 bits"),
-        (
+        pytest.param(
             ("{model}", "--precision", "int8", "--calibration-data", "no"),
             "there is no such file or folder to calibrate on",
+            marks=needs_int8,
         ),
         (("{model}", "--accuracy-budget", "20"), "`accuracy_budget` is for other precisions"),
         (("{model}", "--precision", "fp61"), "the nearest name is 'fp16'"),

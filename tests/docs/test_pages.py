@@ -16,6 +16,7 @@ from neurenix.hardware import get_backend
 from tests import two_at_once
 from tests.docs.blocks import PAGES, ROOT, blocks, name_of
 from tests.docs.run_page import NOT_RUN, fits
+from tests.machine import HAS_INT8
 
 #: What a block may be.
 LANGUAGES = {"cmake", "console", "cpp", "python", "rust", "text", "toml"}
@@ -54,6 +55,8 @@ UNTRIED = {
 }
 #: Pages whose output is that of a processor with bfloat16, which run there alone.
 BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/precision.md"}
+#: Those of a processor with products of 8 bits.
+INT8 = {"docs/first-hour.md"}
 
 #: Packages that pages want and a test environment may lack.
 WANTED = {
@@ -76,6 +79,8 @@ def why_not(page: Path) -> str | None:
     """Why a page can't run here, if so."""
     if name_of(page) in BFLOAT16 and "bf16" not in get_backend("cpu").get_device_info().precisions:
         return "this processor has no bfloat16"
+    if name_of(page) in INT8 and not HAS_INT8:
+        return "this processor has no VNNI"
     missing = [package for package in WANTED.get(name_of(page), ()) if find_spec(package) is None]
     return f"needs the package {missing[0]}" if missing else None
 

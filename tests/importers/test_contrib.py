@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from onnx.reference import ReferenceEvaluator
 
 import neurenix as nx
 from neurenix.importers import from_onnx
+from tests import exact_onnxruntime
 from tests.conformance.providers import PROVIDERS
 from tests.importers.single import Array, agree, feeds, model_of, ours, theirs
 
 RNG = np.random.default_rng(11)
+whole = partial(exact_onnxruntime.whole, RNG)
 B, S, H, D = 2, 5, 4, 8
 HIDDEN = H * D
 
@@ -194,11 +197,6 @@ def test_rotary_embedding_of_a_part() -> None:
         "s": np.sin(angles),
     }
     contrib("RotaryEmbedding", inputs, num_heads=H, rotary_embedding_dim=D // 2)
-
-
-def whole(dtype: str, *shape: int) -> Array:
-    ends = np.iinfo(dtype)
-    return RNG.integers(ends.min, ends.max, shape, dtype, endpoint=True)
 
 
 def scale(value: float) -> Array:

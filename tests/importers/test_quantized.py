@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,11 @@ from onnx.reference import ReferenceEvaluator
 
 import neurenix as nx
 from neurenix.importers import from_onnx
+from tests import exact_onnxruntime
 from tests.importers.single import Array, agree, model_of
 
 RNG = np.random.default_rng(7)
-
-
-def whole(dtype: str, *shape: int) -> Array:
-    ends = np.iinfo(dtype)
-    return RNG.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+whole = partial(exact_onnxruntime.whole, RNG)
 
 
 def scale(*values: float) -> Array:

@@ -19,6 +19,7 @@ from neurenix.hardware import get_backend, probe
 from neurenix.inference import InferenceEngine, export_to_tensorrt
 from tests.inference import project
 from tests.inference.conftest import by_torch, convolutions
+from tests.machine import needs_int8
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
@@ -35,7 +36,11 @@ OF_INT8 = [
     ("--config C --calibration-data calibration_data", "--calibration-data is for a precision of 8 bits"),
     ("--config C --num-calibration-samples 100", "--num-calibration-samples is for a precision of 8 bits"),
     ("--config C --precision int8 --num-calibration-samples 9", "counts files of --calibration-data"),
-    ("--config C --precision int8 --calibration-data nowhere", "there is no such file or folder to calibrate on"),
+    pytest.param(
+        "--config C --precision int8 --calibration-data nowhere",
+        "there is no such file or folder to calibrate on",
+        marks=needs_int8,
+    ),
 ]
 
 Export = Callable[..., int]
@@ -191,6 +196,7 @@ def test_a_precision_that_can_t_be_had_is_an_error(export: Export, capsys: pytes
     assert "no layer computes in fp16" in capsys.readouterr().err
 
 
+@needs_int8
 def test_the_function(tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: np.random.Generator) -> None:
     module, x = convolutions(2), rng.standard_normal((3, 1, 16, 16)).astype(np.float32)
     cheap: dict[str, Any] = {"optimization_level": 0, "timing_cache": False}

@@ -18,6 +18,7 @@ from neurenix.hardware import get_backend
 from neurenix.quantization import accuracy
 from neurenix.quantization.accuracy import bias, equalisation
 from neurenix.quantization.calibrate import Calibrated, float_network, found_ranges
+from tests import exact_onnxruntime
 from tests.quantization import mixtures
 
 QUICK: dict[str, Any] = {"optimization_level": 0, "timing_cache": False, "threads": 2}
@@ -140,11 +141,10 @@ def test_all_tools_together_on_networks_of_all_kinds(name: str, tmp_path: Path) 
 
 
 def test_onnxruntime_gives_the_same(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     network, batches = drawn("equalisation", 4, seed=6)
     made = quantization.calibrate(network, batches, accuracy=accuracy.TOOLS)
     quantization.to_onnx(made, tmp_path / "int8.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "int8.onnx", providers=["CPUExecutionProvider"])
+    session = exact_onnxruntime.session(tmp_path / "int8.onnx")
     want = session.run(None, {"x": batches[0]})[0]
     got = get_backend("cpu").optimize_model(made, **QUICK)(batches[0])
     assert np.mean(np.abs(got - want)) <= 0.01 * np.std(want)

@@ -14,6 +14,7 @@ import pytest
 import neurenix as nx
 from neurenix import quantization
 from neurenix.hardware import get_backend
+from tests.machine import needs_int8
 
 SHAPE = ("n", 3, 8, 8)
 QUICK: dict[str, Any] = {"optimization_level": 0, "timing_cache": False, "threads": 1}
@@ -78,6 +79,7 @@ def test_tensors_that_are_always_zero_leave_the_bias_and_are_told(caplog: pytest
     )
 
 
+@needs_int8
 def test_a_network_without_products_is_told_and_runs(caplog: pytest.LogCaptureFixture) -> None:
     plain = nx.Network("plain")
     x = plain.add_input("x", np.float32, SHAPE)
@@ -114,6 +116,7 @@ def test_where_float32_is_not_finite_the_same_is_no_loss() -> None:
     assert len(notes) == 1 and "inf" not in notes[0]
 
 
+@needs_int8
 def test_strict_wants_data() -> None:
     with pytest.raises(nx.UnsupportedError, match="without calibration"):
         int8(None, strict=True)

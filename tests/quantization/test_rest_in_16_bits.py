@@ -14,9 +14,8 @@ from neurenix.hardware import OptimizedModel, get_backend
 from neurenix.hardware.options import COMBINED, Options, eight_bits_of, rest_of
 from neurenix.hardware.tensorrt import BuilderFlag
 from neurenix.hardware.tensorrt.config import IBuilderConfig
+from tests.machine import needs_int8
 
-HAS_INT8 = _native.computes("cpu", "int8")
-needs_int8 = pytest.mark.skipif(not HAS_INT8, reason="this processor has no VNNI")
 QUICK: dict[str, Any] = {"optimization_level": 0, "timing_cache": False, "threads": 2}
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 

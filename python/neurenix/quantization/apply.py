@@ -67,7 +67,7 @@ def in_8_bits(
         return _in_fp8(network, calibration, profiles, options, keep)
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
-        _fall_back(text, 'take precision="fp16", or the cpu provider', options)
+        _fall_back(text, _instead_of_int8(first, has_int8("cpu")), options)
     if is_explicit(network):
         _tell_unused(("calibration", calibration is not None), ("accuracy", accuracy), ("keep", keep))
         return network, [], []
@@ -145,6 +145,13 @@ def _tell_unused(*options: tuple[str, Any]) -> None:
     if given:
         unused = " and ".join(given)
         LOG.warning("the model is quantized already: %s %s not used", unused, "is" if len(given) == 1 else "are")
+
+
+def _instead_of_int8(provider: str, on_processor: bool) -> str:
+    """What to ask for where a provider has no kernels for products of 8 bits."""
+    if provider == "cpu":
+        return 'take precision="fp32"'
+    return 'take precision="fp16"' + (", or the cpu provider" if on_processor else "")
 
 
 def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:

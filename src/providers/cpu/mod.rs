@@ -32,7 +32,7 @@ impl Provider for Cpu {
     }
 
     fn has_packed_weights(&self) -> bool {
-        simd::Isa::here() == simd::Isa::Avx512
+        true
     }
 
     fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {

@@ -7,7 +7,7 @@ use std::ops::{Add, Div, Mul, Sub};
 /// Eight f32.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Avx2(__m256);
+pub struct Avx2(pub __m256);
 
 macro_rules! operator {
     ($($trait:ident $method:ident $intrinsic:ident),*) => {$(

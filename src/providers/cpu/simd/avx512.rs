@@ -7,7 +7,7 @@ use std::ops::{Add, Div, Mul, Sub};
 /// Sixteen f32.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Avx512(__m512);
+pub struct Avx512(pub __m512);
 
 macro_rules! operator {
     ($($trait:ident $method:ident $intrinsic:ident),*) => {$(

@@ -134,15 +134,15 @@ fn detect() -> Isa {
     }
 }
 
-/// Compiles a function, generic over a [`Vector`], for each instruction set, and calls the best one.
+/// Compiles a function, generic over a [`Vector`] (and what else is asked of it), for each instruction set, and calls the best one.
 macro_rules! multiversion {
-    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$V:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$V:ident $(: $more:ident)?>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             use $crate::providers::cpu::simd::{Avx2, Avx512, Isa, Portable, Vector};
             #[inline(always)]
-            unsafe fn generic<$V: Vector>($($arg: $ty),*) $(-> $ret)? {
+            unsafe fn generic<$V: Vector $(+ $more)?>($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller keeps the contract of the function.
                 unsafe { $body }
             }

@@ -6,7 +6,7 @@ use std::ops::{Add, Div, Mul, Sub};
 
 /// Four f32.
 #[derive(Clone, Copy)]
-pub struct Portable([f32; 4]);
+pub struct Portable(pub [f32; 4]);
 
 impl Portable {
     #[inline(always)]

@@ -1,10 +1,14 @@
 //! Weights that are unpacked to float32: in registers for a tile of rows, and as panels for many.
 
+use super::columns::{Columns, per_vector};
 use super::pack::{LANES, Units, VECTOR};
-use std::arch::x86_64::*;
+use crate::providers::cpu::simd::{Vector, multiversion};
 
 /// Groups of columns in a panel.
 pub const PANEL: usize = 3;
+
+/// Vectors of a panel that meet some rows at a time.
+const WIDE: usize = 3;
 
 /// The results of a tile: rows from one column on.
 #[derive(Clone, Copy)]
@@ -17,177 +21,273 @@ pub struct Target {
 }
 
 impl Target {
-    /// The lanes of the group at a place that are there.
+    /// From a row and a column on.
     #[inline(always)]
-    pub fn mask(&self, group: usize) -> __mmask16 {
-        let left = self.columns.saturating_sub(group * LANES).min(LANES);
-        ((1u32 << left) - 1) as __mmask16
+    fn at(&self, row: usize, column: usize) -> *mut f32 {
+        self.out.wrapping_add(row * self.stride + column)
+    }
+
+    /// Writes the columns that are there of a vector from one on.
+    ///
+    /// # Safety
+    /// They must be writable.
+    #[inline(always)]
+    pub unsafe fn put<V: Vector>(&self, row: usize, column: usize, v: V) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.columns.saturating_sub(column) {
+                0 => {}
+                left if left < V::LANES => v.store_part(self.at(row, column), left),
+                _ => v.store(self.at(row, column)),
+            }
+        }
+    }
+
+    /// Reads them.
+    #[inline(always)]
+    unsafe fn get<V: Vector>(&self, row: usize, column: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.columns.saturating_sub(column) {
+                0 => V::splat(0.0),
+                left if left < V::LANES => V::load_part(self.at(row, column), left),
+                _ => V::load(self.at(row, column)),
+            }
+        }
     }
 }
 
-/// How many weights of a column a vector has.
-const fn per_vector(bits: usize) -> usize {
-    32 / bits
-}
-
-/// Each integer of a nibble, less the middle.
-const NIBBLES: [f32; 16] = [
-    -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
-];
-
-/// The weights of a vector, less the middle, in their order along K; with 8 bits, the first four.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn numbers<const BITS: usize>(from: *const u8) -> [__m512; 8] {
-    // SAFETY: the caller's promise that a vector is there.
-    let w = unsafe { _mm512_loadu_si512(from.cast()) };
-    if BITS == 4 {
-        // SAFETY: the table has a vector. The permutation reads the lowest four bits of a lane alone.
-        let table = unsafe { _mm512_loadu_ps(NIBBLES.as_ptr()) };
-        return [
-            _mm512_permutexvar_ps(w, table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<8>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<16>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<24>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<12>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<20>(w), table),
-            _mm512_permutexvar_ps(_mm512_srli_epi32::<28>(w), table),
-        ];
-    }
-    let bytes = [
-        w,
-        _mm512_srli_epi32::<8>(w),
-        _mm512_srli_epi32::<16>(w),
-        _mm512_srli_epi32::<24>(w),
-    ];
-    // As the lowest bits of 2^23, an integer is a float but for the subtraction.
-    let (mask, power) = (_mm512_set1_epi32(0xFF), _mm512_set1_epi32(0x4B00_0000));
-    let middle = _mm512_set1_ps(8_388_608.0 + 128.0);
-    let number = |byte| {
-        let bits = _mm512_ternarylogic_epi32::<0xEA>(byte, mask, power);
-        _mm512_sub_ps(_mm512_castsi512_ps(bits), middle)
+/// Calls a function whose first parameter is the number of rows of a tile, one of those in brackets.
+macro_rules! by_rows {
+    ($rows:expr, [$($less:literal)*; $most:literal], |$R:ident| $call:expr) => {
+        match $rows {
+            $($less => { const $R: usize = $less; $call })*
+            _ => { const $R: usize = $most; $call }
+        }
     };
-    let [a, b, c, d] = bytes.map(number);
-    [a, b, c, d, a, b, c, d]
+}
+pub(super) use by_rows;
+
+/// Sums for each row that are needed so that one multiplication need not wait for the one before.
+const fn parts(rows: usize) -> usize {
+    match rows {
+        1 => 4,
+        2 | 3 => 2,
+        _ => 1,
+    }
 }
 
-/// One group of columns times a tile of `R` rows, with `A` sums for each row of a unit.
-///
-/// # Safety
-/// `group` must hold a packed group, `x` a tile of float rows, and `target` the results; the processor must have AVX-512.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-pub unsafe fn direct<const R: usize, const A: usize, const BITS: usize>(
+multiversion! {
+    /// One group of columns times a tile of up to eight rows.
+    ///
+    /// # Safety
+    /// `group` must hold a packed group, `x` a tile of float rows, and `target` the results.
+    pub unsafe fn direct<V: Columns>(units: &Units, rows: usize, group: *const u8, x: *const f32, target: Target) {
+        by_rows!(rows, [1 2 3 4 5 6 7; 8], |R| {
+            const A: usize = parts(R);
+            match units.geometry.bits {
+                4 => direct_rows::<V, R, A, 4>(units, group, x, target),
+                _ => direct_rows::<V, R, A, 8>(units, group, x, target),
+            }
+        });
+    }
+}
+
+/// `R` rows, with `A` sums for each row of a unit.
+#[inline(always)]
+unsafe fn direct_rows<V: Columns, const R: usize, const A: usize, const BITS: usize>(
     units: &Units,
     group: *const u8,
     x: *const f32,
     target: Target,
 ) {
-    let per = per_vector(BITS);
-    let mut totals = [_mm512_setzero_ps(); R];
+    let mut totals = [[V::splat(0.0); LANES / 4]; R];
     // SAFETY: the caller's promise.
     unsafe {
         let sums = x.add(units.terms() * R);
         for unit in 0..units.count() {
-            let from = group.add(unit * units.unit_bytes());
-            let mut parts = [[_mm512_setzero_ps(); A]; R];
-            for vector in 0..units.unit / per {
-                let w = numbers::<BITS>(from.add(units.header() + vector * VECTOR));
-                let x = x.add((unit * units.unit + vector * per) * R);
-                for (i, w) in w.into_iter().take(per).enumerate() {
-                    for (row, parts) in parts.iter_mut().enumerate() {
-                        parts[i % A] = _mm512_fmadd_ps(w, _mm512_set1_ps(*x.add(i * R + row)), parts[i % A]);
-                    }
+            let x = x.add(unit * units.unit * R);
+            for part in 0..LANES / V::LANES {
+                let from = group.add(unit * units.unit_bytes() + part * V::LANES * 4);
+                let product = of_unit::<V, R, A, BITS>(units, from.add(units.header()), x);
+                let scale = V::load(from.cast());
+                for (total, product) in totals.iter_mut().zip(product) {
+                    total[part] = product.fma(scale, total[part]);
                 }
-            }
-            let scale = _mm512_loadu_ps(from.cast());
-            for (total, parts) in totals.iter_mut().zip(parts) {
-                let part = parts.into_iter().reduce(|a, b| _mm512_add_ps(a, b));
-                *total = _mm512_fmadd_ps(part.unwrap_or(_mm512_setzero_ps()), scale, *total);
-            }
-            if units.shifted {
-                let shift = _mm512_loadu_ps(from.add(VECTOR).cast());
-                for (row, total) in totals.iter_mut().enumerate() {
-                    *total = _mm512_fmadd_ps(shift, _mm512_set1_ps(*sums.add(unit * R + row)), *total);
+                if units.shifted {
+                    let shift = V::load(from.add(VECTOR).cast());
+                    for (row, total) in totals.iter_mut().enumerate() {
+                        total[part] = shift.fma(V::splat(*sums.add(unit * R + row)), total[part]);
+                    }
                 }
             }
         }
         for (row, total) in totals.into_iter().enumerate() {
-            _mm512_mask_storeu_ps(target.out.add(row * target.stride), target.mask(0), total);
+            for (part, total) in total.into_iter().take(LANES / V::LANES).enumerate() {
+                target.put(row, part * V::LANES, total);
+            }
         }
     }
 }
 
-/// Unpacks so many units of a group, from one on, to the lanes of a panel from `to` on.
-///
-/// # Safety
-/// As [`direct`]; `to` must hold `PANEL * LANES` numbers for each weight.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-pub unsafe fn unpack<const BITS: usize>(units: &Units, group: *const u8, first: usize, count: usize, to: *mut f32) {
+/// The products of a unit's integers with `R` rows.
+#[inline(always)]
+unsafe fn of_unit<V: Columns, const R: usize, const A: usize, const BITS: usize>(
+    units: &Units,
+    from: *const u8,
+    x: *const f32,
+) -> [V; R] {
+    let per = per_vector(BITS);
+    let mut parts = [[V::splat(0.0); A]; R];
+    // SAFETY: the caller's promise.
+    unsafe {
+        for vector in 0..units.unit / per {
+            let w = numbers::<V, BITS>(from.add(vector * VECTOR));
+            let x = x.add(vector * per * R);
+            for (i, w) in w.into_iter().take(per).enumerate() {
+                for (row, parts) in parts.iter_mut().enumerate() {
+                    parts[i % A] = w.fma(V::splat(*x.add(i * R + row)), parts[i % A]);
+                }
+            }
+        }
+    }
+    let mut sums = [V::splat(0.0); R];
+    for (sum, parts) in sums.iter_mut().zip(parts) {
+        *sum = parts[0];
+        for part in &parts[1..] {
+            *sum = *sum + *part;
+        }
+    }
+    sums
+}
+
+/// The weights of a vector, less the middle, in their order along K; with 8 bits, the first four.
+#[inline(always)]
+unsafe fn numbers<V: Columns, const BITS: usize>(from: *const u8) -> [V; 8] {
+    // SAFETY: the caller's promise that a vector is there.
+    unsafe {
+        if BITS == 4 {
+            return V::numbers_of_4(from);
+        }
+        let [a, b, c, d] = V::numbers_of_8(from);
+        [a, b, c, d, a, b, c, d]
+    }
+}
+
+multiversion! {
+    /// Unpacks so many units of a group, from one on, to the lanes of a panel from `to` on.
+    ///
+    /// # Safety
+    /// As [`direct`]; `to` must hold `PANEL * LANES` numbers for each weight.
+    pub unsafe fn unpack<V: Columns>(units: &Units, group: *const u8, first: usize, count: usize, to: *mut f32) {
+        match units.geometry.bits {
+            4 => unpack_bits::<V, 4>(units, group.add(first * units.unit_bytes()), count, to),
+            _ => unpack_bits::<V, 8>(units, group.add(first * units.unit_bytes()), count, to),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn unpack_bits<V: Columns, const BITS: usize>(units: &Units, from: *const u8, count: usize, to: *mut f32) {
     let per = per_vector(BITS);
     // SAFETY: the caller's promise.
     unsafe {
-        for unit in 0..count {
-            let from = group.add((first + unit) * units.unit_bytes());
-            let scale = _mm512_loadu_ps(from.cast());
+        for (unit, part) in (0..count).flat_map(|unit| (0..LANES / V::LANES).map(move |part| (unit, part))) {
+            let from = from.add(unit * units.unit_bytes() + part * V::LANES * 4);
+            let scale = V::load(from.cast());
             let shift = match units.shifted {
-                true => _mm512_loadu_ps(from.add(VECTOR).cast()),
-                false => _mm512_setzero_ps(),
+                true => V::load(from.add(VECTOR).cast()),
+                false => V::splat(0.0),
             };
             for vector in 0..units.unit / per {
-                let w = numbers::<BITS>(from.add(units.header() + vector * VECTOR));
-                let to = to.add((unit * units.unit + vector * per) * PANEL * LANES);
+                let w = numbers::<V, BITS>(from.add(units.header() + vector * VECTOR));
+                let to = to.add((unit * units.unit + vector * per) * PANEL * LANES + part * V::LANES);
                 for (i, w) in w.into_iter().take(per).enumerate() {
-                    _mm512_storeu_ps(to.add(i * PANEL * LANES), _mm512_fmadd_ps(w, scale, shift));
+                    w.fma(scale, shift).store(to.add(i * PANEL * LANES));
                 }
             }
         }
     }
 }
 
-/// `R` rows times `V` groups of a panel, over so many weights; added to the results unless these are the first.
-///
-/// # Safety
-/// `x` must hold a tile of float rows from the first weight on, `panel` the weights, and `target` the results; the processor must
-/// have AVX-512.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-pub unsafe fn tile<const R: usize, const V: usize>(
+multiversion! {
+    /// A tile of rows times so many groups of a panel, over so many weights; added to the results unless these are the first.
+    ///
+    /// # Safety
+    /// `x` must hold a tile of float rows from the first weight on, `panel` the weights, and `target` the results.
+    pub unsafe fn tile<V>(
+        rows: usize,
+        groups: usize,
+        terms: usize,
+        x: *const f32,
+        panel: *const f32,
+        target: Target,
+        first: bool,
+    ) {
+        // So many rows that their sums, the weights and a number of a row are registers.
+        let high = if V::LANES == LANES { 8 } else { 4 };
+        for row in (0..rows).step_by(high) {
+            let block = Block { terms, stride: rows, x: x.add(row), panel, target, row, column: 0, first };
+            let high = high.min(rows - row);
+            for column in (0..groups * LANES).step_by(WIDE * V::LANES) {
+                let block = Block { panel: panel.add(column), column, ..block };
+                let wide = WIDE.min((groups * LANES - column) / V::LANES);
+                by_rows!(high, [1 2 3 4 5 6 7; 8], |R| match wide {
+                    1 => block.multiply::<V, R, 1>(),
+                    2 => block.multiply::<V, R, 2>(),
+                    _ => block.multiply::<V, R, WIDE>(),
+                });
+            }
+        }
+    }
+}
+
+/// Some rows and columns of a tile.
+struct Block {
     terms: usize,
+    /// Numbers of a tile's rows at each place along K.
+    stride: usize,
     x: *const f32,
     panel: *const f32,
     target: Target,
+    row: usize,
+    column: usize,
     first: bool,
-) {
-    let mut sums = [[_mm512_setzero_ps(); V]; R];
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !first {
-            for (row, sums) in sums.iter_mut().enumerate() {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    let from = target.out.wrapping_add(row * target.stride + v * LANES);
-                    *sum = _mm512_maskz_loadu_ps(target.mask(v), from);
+}
+
+impl Block {
+    /// `R` rows times `C` vectors of columns.
+    #[inline(always)]
+    unsafe fn multiply<V: Vector, const R: usize, const C: usize>(&self) {
+        let mut sums = [[V::splat(0.0); C]; R];
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.first {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    for (at, sum) in sums.iter_mut().enumerate() {
+                        *sum = self.target.get(self.row + row, self.column + at * V::LANES);
+                    }
                 }
             }
-        }
-        let (mut x, mut panel) = (x, panel);
-        for _ in 0..terms {
-            let mut w = [_mm512_setzero_ps(); V];
-            for (v, w) in w.iter_mut().enumerate() {
-                *w = _mm512_loadu_ps(panel.add(v * LANES));
-            }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = _mm512_set1_ps(*x.add(row));
-                for (sum, &w) in sums.iter_mut().zip(&w) {
-                    *sum = _mm512_fmadd_ps(x, w, *sum);
+            let (mut x, mut panel) = (self.x, self.panel);
+            for _ in 0..self.terms {
+                let mut w = [V::splat(0.0); C];
+                for (at, w) in w.iter_mut().enumerate() {
+                    *w = V::load(panel.add(at * V::LANES));
                 }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = V::splat(*x.add(row));
+                    for (sum, &w) in sums.iter_mut().zip(&w) {
+                        *sum = x.fma(w, *sum);
+                    }
+                }
+                x = x.add(self.stride);
+                panel = panel.add(PANEL * LANES);
             }
-            x = x.add(R);
-            panel = panel.add(PANEL * LANES);
-        }
-        for (row, sums) in sums.into_iter().enumerate() {
-            for (v, sum) in sums.into_iter().enumerate() {
-                let to = target.out.wrapping_add(row * target.stride + v * LANES);
-                _mm512_mask_storeu_ps(to, target.mask(v), sum);
+            for (row, sums) in sums.into_iter().enumerate() {
+                for (at, sum) in sums.into_iter().enumerate() {
+                    self.target.put(self.row + row, self.column + at * V::LANES, sum);
+                }
             }
         }
     }

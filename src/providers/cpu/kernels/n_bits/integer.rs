@@ -1,78 +1,111 @@
 //! Rows of 8 bits times weights of 4 or 8 bits, summed as integers within a unit.
 
-use super::float::Target;
-use super::pack::{Units, VECTOR};
+use super::columns::{Bytes, per_vector};
+use super::float::{Target, by_rows};
+use super::pack::{LANES, Units, VECTOR};
 use super::rows::Rounded;
-use std::arch::x86_64::*;
+use crate::providers::cpu::simd::{Avx2, Avx512, Isa, Portable};
 
-/// One group of columns times a tile of `R` rows.
+/// One group of columns times a tile of up to twelve rounded rows.
 ///
 /// # Safety
-/// `group` must hold a packed group, `x` a tile of rounded rows, and `target` the results; the processor must have AVX-512 and
-/// VNNI.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")]
-pub unsafe fn direct<const R: usize, const BITS: usize>(units: &Units, group: *const u8, x: *mut u8, target: Target) {
+/// `group` must hold a packed group, `x` a tile of rounded rows, and `target` the results.
+pub unsafe fn direct(units: &Units, rows: usize, group: *const u8, x: *mut u8, target: Target) {
+    let vnni = is_x86_feature_detected!("avx512vnni");
+    // SAFETY: the caller's promise, and the instruction sets were found on this processor.
+    unsafe {
+        match Isa::here() {
+            Isa::Avx512 if vnni => avx512(units, rows, group, x, target),
+            Isa::Avx512 | Isa::Avx2 => avx2(units, rows, group, x, target),
+            Isa::Portable => by_bits::<Portable>(units, rows, group, x, target),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn avx512(units: &Units, rows: usize, group: *const u8, x: *mut u8, target: Target) {
+    // SAFETY: the caller's promise.
+    unsafe { by_bits::<Avx512>(units, rows, group, x, target) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn avx2(units: &Units, rows: usize, group: *const u8, x: *mut u8, target: Target) {
+    // SAFETY: the caller's promise.
+    unsafe { by_bits::<Avx2>(units, rows, group, x, target) }
+}
+
+#[inline(always)]
+unsafe fn by_bits<V: Bytes>(units: &Units, rows: usize, group: *const u8, x: *mut u8, target: Target) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        by_rows!(rows, [1 2 3 4 5 6 7 8 9 10 11; 12], |R| match units.geometry.bits {
+            4 => of_rows::<V, R, 4>(units, group, x, target),
+            _ => of_rows::<V, R, 8>(units, group, x, target),
+        });
+    }
+}
+
+#[inline(always)]
+unsafe fn of_rows<V: Bytes, const R: usize, const BITS: usize>(
+    units: &Units,
+    group: *const u8,
+    x: *mut u8,
+    target: Target,
+) {
     let x = Rounded::at(x, units, R);
-    let mut totals = [_mm512_setzero_ps(); R];
+    let mut totals = [[V::splat(0.0); LANES / 4]; R];
     // SAFETY: the caller's promise.
     unsafe {
         for unit in 0..units.count() {
-            let from = group.add(unit * units.unit_bytes());
-            let codes = x.codes.add(unit * units.unit * R).cast::<i32>();
-            let mut sums = [_mm512_setzero_si512(); R];
-            for (row, sum) in sums.iter_mut().enumerate() {
-                *sum = _mm512_set1_epi32(*x.starts.add(unit * R + row));
-            }
-            accumulate::<R, BITS>(units, from.add(units.header()), codes, &mut sums);
-            let scale = _mm512_loadu_ps(from.cast());
-            for (row, total) in totals.iter_mut().enumerate() {
-                let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*x.scales.add(unit * R + row)));
-                *total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[row]), scale, *total);
-            }
-            if units.shifted {
-                let shift = _mm512_loadu_ps(from.add(VECTOR).cast());
+            for part in 0..LANES / V::LANES {
+                let from = group.add(unit * units.unit_bytes() + part * V::LANES * 4);
+                let mut sums = [V::start(0); R];
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::start(*x.starts.add(unit * R + row));
+                }
+                let codes = x.codes.add(unit * units.unit * R).cast::<i32>();
+                accumulate::<V, R, BITS>(units, from.add(units.header()), codes, &mut sums);
+                let scale = V::load(from.cast());
                 for (row, total) in totals.iter_mut().enumerate() {
-                    let sum = _mm512_set1_ps(*x.sums.add(unit * R + row));
-                    *total = _mm512_fmadd_ps(shift, sum, *total);
+                    let scale = scale * V::splat(*x.scales.add(unit * R + row));
+                    total[part] = V::finish(sums[row]).fma(scale, total[part]);
+                }
+                if units.shifted {
+                    let shift = V::load(from.add(VECTOR).cast());
+                    for (row, total) in totals.iter_mut().enumerate() {
+                        total[part] = shift.fma(V::splat(*x.sums.add(unit * R + row)), total[part]);
+                    }
                 }
             }
         }
         for (row, total) in totals.into_iter().enumerate() {
-            _mm512_mask_storeu_ps(target.out.add(row * target.stride), target.mask(0), total);
+            for (part, total) in total.into_iter().take(LANES / V::LANES).enumerate() {
+                target.put(row, part * V::LANES, total);
+            }
         }
     }
 }
 
 /// Adds the products of a unit.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")]
-unsafe fn accumulate<const R: usize, const BITS: usize>(
+#[inline(always)]
+unsafe fn accumulate<V: Bytes, const R: usize, const BITS: usize>(
     units: &Units,
     integers: *const u8,
     codes: *const i32,
-    sums: &mut [__m512i; R],
+    sums: &mut [V::Sums; R],
 ) {
-    let low = _mm512_set1_epi8(0x0F);
-    let vectors = units.unit * BITS / 32;
+    // Four neighbours are an integer of 32 bits.
+    let fours = per_vector(BITS) / 4;
     // SAFETY: the caller's promise.
     unsafe {
-        for vector in 0..vectors {
-            let w = _mm512_loadu_si512(integers.add(vector * VECTOR).cast());
-            if BITS == 8 {
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    *sum = _mm512_dpbusd_epi32(*sum, w, _mm512_set1_epi32(*codes.add(vector * R + row)));
-                }
-                continue;
-            }
-            let halves = [
-                _mm512_and_si512(w, low),
-                _mm512_and_si512(_mm512_srli_epi16::<4>(w), low),
-            ];
-            for (half, w) in halves.into_iter().enumerate() {
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(*codes.add((2 * vector + half) * R + row));
-                    *sum = _mm512_dpbusd_epi32(*sum, w, x);
-                }
+        for vector in 0..units.unit * BITS / 32 {
+            let w = integers.add(vector * VECTOR);
+            for (row, sum) in sums.iter_mut().enumerate() {
+                let x = codes.add(fours * vector * R + row);
+                *sum = match BITS {
+                    4 => V::add_of_4(*sum, w, x, R),
+                    _ => V::add_of_8(*sum, w, x),
+                };
             }
         }
     }

@@ -51,25 +51,6 @@ impl Addresses {
     }
 }
 
-/// Calls a function whose first parameter is the number of rows of a tile, one of those in brackets.
-macro_rules! by_rows {
-    ($rows:expr, [$($less:literal)*; $most:literal], |$R:ident| $call:expr) => {
-        match $rows {
-            $($less => { const $R: usize = $less; $call })*
-            _ => { const $R: usize = $most; $call }
-        }
-    };
-}
-
-/// Sums for each row that are needed so that one multiplication need not wait for the one before.
-const fn parts(rows: usize) -> usize {
-    match rows {
-        1 => 4,
-        2 | 3 => 2,
-        _ => 1,
-    }
-}
-
 impl Product {
     /// A product of so many rows.
     pub fn new(packed: Arc<Packed>, rows: usize, dtype: DType, integers: bool, threads: usize) -> Self {
@@ -112,31 +93,18 @@ impl Product {
     }
 
     fn float_group(&self, group: usize, at: Addresses) {
-        let (units, bits) = (&self.packed.units, self.packed.units.geometry.bits);
         let (from, target) = (self.packed.group(group), self.target(group, 0, at));
-        // SAFETY: the kernel is offered where AVX-512 is there; addresses are those of the call.
-        by_rows!(self.tiles.rows, [1 2 3 4 5 6 7; 8], |R| unsafe {
-            const A: usize = parts(R);
-            match bits {
-                4 => float::direct::<R, A, 4>(units, from, at.tiles.cast(), target),
-                _ => float::direct::<R, A, 8>(units, from, at.tiles.cast(), target),
-            }
-        });
+        // SAFETY: addresses are those of the call.
+        unsafe { float::direct(&self.packed.units, self.tiles.rows, from, at.tiles.cast(), target) };
     }
 
     fn integer_group(&self, group: usize, at: Addresses) {
-        let (units, bits) = (&self.packed.units, self.packed.units.geometry.bits);
         let from = self.packed.group(group);
         for tile in 0..self.tiles.count() {
             let target = self.target(group, tile, at);
             let x = at.tiles.wrapping_add(tile * self.tiles.stride());
-            // SAFETY: as above, and VNNI is there.
-            by_rows!(self.tiles.rows_of(tile), [1 2 3 4 5 6 7 8 9 10 11; 12], |R| unsafe {
-                match bits {
-                    4 => integer::direct::<R, 4>(units, from, x, target),
-                    _ => integer::direct::<R, 8>(units, from, x, target),
-                }
-            });
+            // SAFETY: as above.
+            unsafe { integer::direct(&self.packed.units, self.tiles.rows_of(tile), from, x, target) };
         }
     }
 
@@ -149,12 +117,7 @@ impl Product {
             for (lane, group) in groups.clone().enumerate() {
                 let (from, to) = (self.packed.group(group), panel.wrapping_add(lane * LANES));
                 // SAFETY: as above; the panel holds a slab.
-                unsafe {
-                    match units.geometry.bits {
-                        4 => float::unpack::<4>(units, from, first, count, to),
-                        _ => float::unpack::<8>(units, from, first, count, to),
-                    }
-                }
+                unsafe { float::unpack(units, from, first, count, to) };
             }
             for tile in 0..self.tiles.count() {
                 let target = self.target(groups.start, tile, at);
@@ -162,13 +125,7 @@ impl Product {
                 let x: *const f32 = at.tiles.wrapping_add(tile * self.tiles.stride()).cast();
                 let (x, terms) = (x.wrapping_add(first * units.unit * rows), count * units.unit);
                 // SAFETY: as above.
-                by_rows!(rows, [1 2 3 4 5 6 7; 8], |R| unsafe {
-                    match groups.len() {
-                        1 => float::tile::<R, 1>(terms, x, panel, target, first == 0),
-                        2 => float::tile::<R, 2>(terms, x, panel, target, first == 0),
-                        _ => float::tile::<R, PANEL>(terms, x, panel, target, first == 0),
-                    }
-                });
+                unsafe { float::tile(rows, groups.len(), terms, x, panel, target, first == 0) };
             }
         }
     }

@@ -1,6 +1,7 @@
 //! MatMulNBits: products with weights that stay in 4 or 8 bits in memory. Few rows meet weights that are unpacked in registers, which
 //! the bandwidth of memory bounds; many meet panels of them as float32, or their integers where the layer asks for 8-bit arithmetic.
 
+mod columns;
 mod float;
 mod integer;
 mod launch;
@@ -19,14 +20,13 @@ use crate::network::dtype::DType;
 use crate::network::ops::matmul_n_bits::Geometry;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Prepared, Request};
-use crate::providers::cpu::simd::Isa;
 use launch::Product;
 use pack::{Packed, Units};
 use std::sync::{Arc, OnceLock};
 
 /// The layer alone, where its weights are constant.
 pub fn offer(scope: &Scope) -> Answer {
-    if scope.op() != "MatMulNBits" || Isa::here() != Isa::Avx512 {
+    if scope.op() != "MatMulNBits" {
         return Ok(vec![]);
     }
     let attrs = &scope.layer().attrs;
@@ -35,7 +35,7 @@ pub fn offer(scope: &Scope) -> Answer {
         scope.output_type(0).dtype,
         DType::Float32 | DType::BFloat16 | DType::Float16
     );
-    if !fits || integers && !is_x86_feature_detected!("avx512vnni") {
+    if !fits {
         return Ok(vec![]);
     }
     let (Ok(geometry), Some(b), Some(scales)) = (Geometry::of(attrs), scope.constant(1), scope.constant(2)) else {

@@ -1,12 +1,14 @@
 //! The rows that meet the weights, in tiles: at each place along K, the numbers of all rows of the tile stand together.
 
 use super::pack::{LANES, Units};
-use std::arch::x86_64::*;
+use crate::providers::cpu::simd::{Vector, multiversion};
 
 /// Rows of float32 that meet a group of columns at a time.
 const FLOATS: usize = 8;
 /// Rows of 8 bits: as many as leave registers for the weights beside their sums.
 const INTEGERS: usize = 12;
+/// Numbers that are rounded at a time: four vectors of the widest instruction set.
+const CODES: usize = 4 * LANES;
 
 /// How tiles of rows lie.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +60,7 @@ impl Tiles {
     /// Packs the rows of a tile.
     ///
     /// # Safety
-    /// `x` must hold the rows of the tile, `to` its bytes; the processor must have AVX-512.
+    /// `x` must hold the rows of the tile, `to` its bytes.
     pub unsafe fn pack(&self, tile: usize, x: *const f32, to: *mut u8) {
         let rows = self.rows_of(tile);
         // SAFETY: the caller's promise.
@@ -153,44 +155,75 @@ unsafe fn transpose(k: usize, x: *const f32, to: *mut f32) {
     }
 }
 
-/// A row as integers of 8 bits, by the greatest of each block, as the op says it.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn round(units: &Units, x: *const f32, row: usize, to: &Rounded) {
-    let (k, block) = (units.geometry.k, units.geometry.block);
-    let vectors = units.unit / LANES;
-    // SAFETY: the caller's promise; loads behind the end of the row are masked.
-    unsafe {
-        let load = |at: usize| {
-            let left = k.saturating_sub(at).min(LANES);
-            _mm512_maskz_loadu_ps(((1u32 << left) - 1) as __mmask16, x.wrapping_add(at))
-        };
+multiversion! {
+    /// A row as integers of 8 bits, by the greatest of each block, as the op says it.
+    unsafe fn round<V>(units: &Units, x: *const f32, row: usize, to: &Rounded) {
+        let (k, block) = (units.geometry.k, units.geometry.block);
         for first in (0..units.terms()).step_by(block) {
-            let (mut greatest, mut poison) = (_mm512_setzero_ps(), _mm512_setzero_ps());
-            for at in (first..first + block).step_by(LANES) {
-                let v = load(at);
-                greatest = _mm512_max_ps(greatest, _mm512_abs_ps(v));
-                poison = _mm512_fmadd_ps(v, _mm512_setzero_ps(), poison);
+            let (mut greatest, mut poison) = (V::splat(0.0), V::splat(0.0));
+            for at in (first..first + block).step_by(V::LANES) {
+                let v = numbers::<V>(x, k, at);
+                greatest = greatest.max(v.abs());
+                poison = v.fma(V::splat(0.0), poison);
             }
-            let scale = _mm512_reduce_max_ps(greatest) / 127.0 + _mm512_reduce_add_ps(poison);
-            let inverse = _mm512_set1_ps(if scale == 0.0 { 0.0 } else { 1.0 / scale });
+            let scale = stored(greatest).into_iter().fold(0.0, f32::max) / 127.0 + stored(poison).iter().sum::<f32>();
+            let inverse = V::splat(if scale == 0.0 { 0.0 } else { 1.0 / scale });
             for unit in first / units.unit..(first + block) / units.unit {
-                let mut sum = _mm512_setzero_si512();
-                for vector in 0..vectors {
-                    let at = unit * units.unit + vector * LANES;
-                    let whole = _mm512_cvtps_epi32(_mm512_mul_ps(load(at), inverse));
-                    sum = _mm512_add_epi32(sum, whole);
-                    let mut lanes = [0i32; 4];
-                    _mm_storeu_si128(lanes.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(whole));
-                    for (four, &codes) in lanes.iter().enumerate() {
+                let (mut sum, end) = (0, (unit + 1) * units.unit);
+                for at in (unit * units.unit..end).step_by(CODES) {
+                    // Of what lies behind the unit nothing is kept.
+                    let codes = codes_of::<V>(x, k, at, inverse);
+                    for (four, codes) in codes[..CODES.min(end - at)].chunks_exact(4).enumerate() {
                         let place = (at / 4 + four) * to.rows + row;
-                        to.codes.cast::<i32>().add(place).write_unaligned(codes);
+                        let fours = [codes[0], codes[1], codes[2], codes[3]];
+                        to.codes.cast::<[i8; 4]>().add(place).write_unaligned(fours);
+                        sum += fours.into_iter().map(i32::from).sum::<i32>();
                     }
                 }
-                let (place, sum) = (unit * to.rows + row, _mm512_reduce_add_epi32(sum));
+                let place = unit * to.rows + row;
                 *to.scales.add(place) = scale;
                 *to.starts.add(place) = sum.wrapping_mul(-(units.geometry.middle() as i32));
                 *to.sums.add(place) = sum as f32 * scale;
             }
         }
     }
+}
+
+/// What is there of a row's numbers from a place on, zeros behind its end.
+#[inline(always)]
+unsafe fn numbers<V: Vector>(x: *const f32, k: usize, at: usize) -> V {
+    // SAFETY: the caller's promise that a row has `k` numbers.
+    unsafe {
+        match k.saturating_sub(at) {
+            0 => V::splat(0.0),
+            left if left < V::LANES => V::load_part(x.add(at), left),
+            _ => V::load(x.add(at)),
+        }
+    }
+}
+
+/// The codes of a row's numbers from a place on.
+#[inline(always)]
+unsafe fn codes_of<V: Vector>(x: *const f32, k: usize, at: usize, inverse: V) -> [i8; CODES] {
+    let mut codes = [0; CODES];
+    // SAFETY: as above; four vectors at most are stored at a time.
+    unsafe {
+        for part in (0..CODES).step_by(4 * V::LANES) {
+            let mut of = [inverse; 4];
+            for (i, of) in of.iter_mut().enumerate() {
+                *of = *of * numbers::<V>(x, k, at + part + i * V::LANES);
+            }
+            V::store_8_bits(of, 0, i16::from(i8::MIN), true, codes.as_mut_ptr().add(part).cast());
+        }
+    }
+    codes
+}
+
+/// The lanes of a vector, zeros behind them.
+#[inline(always)]
+unsafe fn stored<V: Vector>(v: V) -> [f32; LANES] {
+    let mut all = [0.0; LANES];
+    // SAFETY: no vector has more lanes.
+    unsafe { v.store(all.as_mut_ptr()) };
+    all
 }

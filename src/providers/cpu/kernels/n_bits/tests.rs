@@ -4,7 +4,6 @@ use crate::network::array::Array;
 use crate::network::attr::{Attr, attrs};
 use crate::network::dtype::DType;
 use crate::providers::cpu::kernels::testing::Case;
-use crate::providers::cpu::simd::Isa;
 
 struct How {
     bits: usize,
@@ -49,9 +48,6 @@ fn check(dtype: DType, k: usize, n: usize, how: &How, rows: &[i64]) {
 
 #[test]
 fn every_form() {
-    if Isa::here() != Isa::Avx512 {
-        return;
-    }
     for bits in [4, 8] {
         for (block, zeros) in [(16, false), (32, true), (128, false), (256, true)] {
             for level in [0, 4] {
@@ -69,9 +65,6 @@ fn every_form() {
 
 #[test]
 fn each_number_of_rows_and_16_bits() {
-    if Isa::here() != Isa::Avx512 {
-        return;
-    }
     for level in [0, 4] {
         let how = How {
             bits: 4,
