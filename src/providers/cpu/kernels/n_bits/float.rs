@@ -7,9 +7,6 @@ use crate::providers::cpu::simd::{Vector, multiversion};
 /// Groups of columns in a panel.
 pub const PANEL: usize = 3;
 
-/// Vectors of a panel that meet some rows at a time.
-const WIDE: usize = 3;
-
 /// The results of a tile: rows from one column on.
 #[derive(Clone, Copy)]
 pub struct Target {
@@ -224,19 +221,19 @@ multiversion! {
         target: Target,
         first: bool,
     ) {
-        // So many rows that their sums, the weights and a number of a row are registers.
-        let high = if V::LANES == LANES { 8 } else { 4 };
+        // So many rows and vectors that their sums, the weights and a number of a row are registers.
+        let high = if V::LANES == LANES { 8 } else { 6 };
+        let wide = if V::LANES == LANES { 3 } else { 2 };
         for row in (0..rows).step_by(high) {
             let block = Block { terms, stride: rows, x: x.add(row), panel, target, row, column: 0, first };
             let high = high.min(rows - row);
-            for column in (0..groups * LANES).step_by(WIDE * V::LANES) {
+            for column in (0..groups * LANES).step_by(wide * V::LANES) {
                 let block = Block { panel: panel.add(column), column, ..block };
-                let wide = WIDE.min((groups * LANES - column) / V::LANES);
-                by_rows!(high, [1 2 3 4 5 6 7; 8], |R| match wide {
-                    1 => block.multiply::<V, R, 1>(),
-                    2 => block.multiply::<V, R, 2>(),
-                    _ => block.multiply::<V, R, WIDE>(),
-                });
+                let wide = wide.min((groups * LANES - column) / V::LANES);
+                match V::LANES == LANES {
+                    true => by_rows!(high, [1 2 3 4 5 6 7; 8], |R| block.multiply_wide::<V, R>(wide)),
+                    false => by_rows!(high, [1 2 3 4 5; 6], |R| block.multiply_wide::<V, R>(wide)),
+                }
             }
         }
     }
@@ -256,6 +253,19 @@ struct Block {
 }
 
 impl Block {
+    /// `R` rows times up to three vectors of columns.
+    #[inline(always)]
+    unsafe fn multiply_wide<V: Vector, const R: usize>(&self, wide: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match wide {
+                1 => self.multiply::<V, R, 1>(),
+                2 => self.multiply::<V, R, 2>(),
+                _ => self.multiply::<V, R, 3>(),
+            }
+        }
+    }
+
     /// `R` rows times `C` vectors of columns.
     #[inline(always)]
     unsafe fn multiply<V: Vector, const R: usize, const C: usize>(&self) {

@@ -9,12 +9,16 @@ use crate::network::dtype::DType;
 use crate::plan::{Call, Launcher};
 use crate::providers::cpu::kernels::parallel;
 use crate::providers::cpu::kernels::scratch;
-use crate::providers::cpu::simd::convert;
+use crate::providers::cpu::simd::{Isa, convert};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Weights of a column that are unpacked at a time, about: a panel of them stays in the second-level cache.
-const SLAB: usize = 512;
+/// Weights of a column that are unpacked at a time, about: a panel of them stays in the second-level cache, and where it is read for
+/// each four rows in the first.
+fn slab() -> usize {
+    if Isa::here() == Isa::Avx512 { 512 } else { 128 }
+}
+
 /// Bytes of weights that a thread should at least read.
 const LEAST: usize = 32 << 10;
 /// Elements that a thread should at least convert or pack.
@@ -111,7 +115,7 @@ impl Product {
     /// So many groups of columns, at most a panel, slab by slab.
     fn panel(&self, groups: Range<usize>, at: Addresses, panel: *mut f32) {
         let units = &self.packed.units;
-        let step = (SLAB / units.unit).max(1);
+        let step = (slab() / units.unit).max(1);
         for first in (0..units.count()).step_by(step) {
             let count = step.min(units.count() - first);
             for (lane, group) in groups.clone().enumerate() {
@@ -147,7 +151,7 @@ impl Product {
             (false, true) => groups.for_each(|group| self.float_group(group, at)),
             _ => {
                 let unit = self.packed.units.unit;
-                let bytes = 4 * PANEL * LANES * unit * (SLAB / unit).max(1);
+                let bytes = 4 * PANEL * LANES * unit * (slab() / unit).max(1);
                 scratch::with(bytes, |panel| {
                     for first in groups.clone().step_by(PANEL) {
                         self.panel(first..groups.end.min(first + PANEL), at, panel.cast());

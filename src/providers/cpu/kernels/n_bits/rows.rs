@@ -1,11 +1,14 @@
 //! The rows that meet the weights, in tiles: at each place along K, the numbers of all rows of the tile stand together.
 
 use super::pack::{LANES, Units};
-use crate::providers::cpu::simd::{Vector, multiversion};
+use crate::providers::cpu::simd::{Isa, Vector, multiversion};
 
-/// Rows of float32 that meet a group of columns at a time.
-const FLOATS: usize = 8;
-/// Rows of 8 bits: as many as leave registers for the weights beside their sums.
+/// Rows of float32 that meet a group of columns at a time: as many as leave registers for the weights beside their sums.
+fn floats() -> usize {
+    if Isa::here() == Isa::Avx512 { 8 } else { 6 }
+}
+
+/// Rows of 8 bits, likewise.
 const INTEGERS: usize = 12;
 /// Numbers that are rounded at a time: four vectors of the widest instruction set.
 const CODES: usize = 4 * LANES;
@@ -23,7 +26,7 @@ pub struct Tiles {
 impl Tiles {
     /// Rows of every tile but the last.
     pub fn height(&self) -> usize {
-        if self.integers { INTEGERS } else { FLOATS }
+        if self.integers { INTEGERS } else { floats() }
     }
 
     /// Tiles.
@@ -123,7 +126,8 @@ unsafe fn place(units: &Units, x: *const f32, rows: usize, to: *mut f32) {
     unsafe {
         match rows {
             1 => to.copy_from_nonoverlapping(x, k),
-            FLOATS => transpose(k, x, to),
+            6 => transpose::<6>(k, x, to),
+            8 => transpose::<8>(k, x, to),
             _ => {
                 for row in 0..rows {
                     (0..k).for_each(|at| *to.add(at * rows + row) = *x.add(row * k + at));
@@ -143,13 +147,13 @@ unsafe fn place(units: &Units, x: *const f32, rows: usize, to: *mut f32) {
     }
 }
 
-/// Eight rows as columns.
-unsafe fn transpose(k: usize, x: *const f32, to: *mut f32) {
+/// `R` rows as columns.
+unsafe fn transpose<const R: usize>(k: usize, x: *const f32, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         for at in 0..k {
-            for row in 0..FLOATS {
-                *to.add(at * FLOATS + row) = *x.add(row * k + at);
+            for row in 0..R {
+                *to.add(at * R + row) = *x.add(row * k + at);
             }
         }
     }
