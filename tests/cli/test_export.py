@@ -231,11 +231,14 @@ def test_no_checkpoint_executes_code(call: Call, net: str, folder: Path) -> None
     assert not (folder / "owned").exists()
 
 
-def test_a_program_of_engines_is_no_model(call: Call, model: str) -> None:
+@pytest.mark.parametrize("name", ["x.pt2", "x.ts"])
+def test_an_engine_in_a_file_of_torch_runs_and_is_no_model(call: Call, model: str, name: str) -> None:
     pytest.importorskip("torch")
-    assert call("export", model, "-o", "x.pt2", "--precision", "fp32")[0] == 0
-    code, _, err = call("run", "x.pt2")
-    assert code == 1 and "InferenceEngine('x.pt2')" in err
+    for each in (name, "x.engine"):
+        assert call("export", model, "-o", each, "--precision", "fp32")[0] == 0
+    assert call("run", name)[:2] == call("run", "x.engine")[:2] and call("inspect", name)[0] == 0
+    code, _, err = call("export", name)
+    assert code == 1 and "the model is an engine file already" in err
 
 
 def test_no_exported_program_executes_code(call: Call, net: str, folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import neurenix as nx
 from neurenix import quantization
 from neurenix.hardware import get_backend
-from tests.machine import needs_int8
+from tests.machine import HAS_INT8, needs_int8
 
 SHAPE = ("n", 3, 8, 8)
 QUICK: dict[str, Any] = {"optimization_level": 0, "timing_cache": False, "threads": 1}
@@ -120,6 +120,13 @@ def test_where_float32_is_not_finite_the_same_is_no_loss() -> None:
 def test_strict_wants_data() -> None:
     with pytest.raises(nx.UnsupportedError, match="without calibration"):
         int8(None, strict=True)
+
+
+@pytest.mark.skipif(HAS_INT8, reason="this processor has products of 8 bits")
+def test_what_a_processor_without_them_names_instead_is_taken() -> None:
+    with pytest.raises(nx.UnsupportedError, match=r'take precision="fp32"$'):
+        int8([batch()], strict=True)
+    int8(None, precision="fp32", strict=True)
 
 
 def test_a_network_that_is_quantized_already_is_no_network_of_fp8(caplog: pytest.LogCaptureFixture) -> None:

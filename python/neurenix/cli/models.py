@@ -53,8 +53,9 @@ def load_given(arguments: argparse.Namespace) -> Any:
 
 
 def is_engine(text: str) -> bool:
-    """Whether this is the path of an engine file."""
-    return Path(text).suffix in files.ENGINES
+    """Whether this is the path of an engine file, or of one of torch's with an engine in it."""
+    suffix = Path(text).suffix
+    return suffix in files.ENGINES or (suffix in files.WITH_ENGINES and files.has_engine(text))
 
 
 def no_original(path: str | os.PathLike[str]) -> InvalidArgumentError:
@@ -107,13 +108,9 @@ def _file(path: Path) -> Any:
         return str(path)
     if path.is_dir():
         raise files.refuse_folder(path, KINDS)
+    if is_engine(text := str(path)):
+        return text
     if path.suffix == ".pt2":
-        if files.has_engine(path):
-            raise UnsupportedError(
-                "the program calls engines that are built already, and is no model to build one of",
-                got=str(path),
-                hint=f"neurenix.inference.InferenceEngine({str(path)!r}) runs it",
-            )
         return load_program(path)
     if path.suffix in files.TORCH:
         raise files.refuse_torch(

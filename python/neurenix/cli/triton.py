@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from neurenix.cli.common import count, number, write_json
-from neurenix.cli.models import is_engine
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel
+from neurenix.importers.files import ENGINES
 from neurenix.serve import triton
 
 
@@ -58,7 +58,7 @@ def _described(arguments: argparse.Namespace, model: OptimizedModel, draft: trit
 
 def built_already(arguments: argparse.Namespace) -> bool:
     """Whether the model is an engine or a plan, which is copied."""
-    return bool(arguments.triton) and arguments.model is not None and is_engine(arguments.model)
+    return bool(arguments.triton) and arguments.model is not None and Path(arguments.model).suffix in ENGINES
 
 
 def copy(arguments: argparse.Namespace) -> int:

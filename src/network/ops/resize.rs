@@ -343,10 +343,8 @@ impl Axis {
         let (size, out) = (self.size as f64, self.out as f64);
         Ok(match mode {
             "half_pixel" => (i + 0.5) / self.scale - 0.5,
-            "half_pixel_symmetric" => {
-                let adjustment = out / (self.scale * size);
-                size / 2.0 * (1.0 - adjustment) + (i + 0.5) / self.scale - 0.5
-            }
+            // As the standard has it, written so that places which are integers come out as such: they are rounded up and down.
+            "half_pixel_symmetric" => (size - 1.0) / 2.0 + (2.0 * i + 1.0 - out) / (2.0 * self.scale),
             "pytorch_half_pixel" if out > 1.0 => (i + 0.5) / self.scale - 0.5,
             "align_corners" if out > 1.0 => i * (size - 1.0) / (out - 1.0),
             "pytorch_half_pixel" | "align_corners" => 0.0,
