@@ -129,6 +129,20 @@ def test_what_a_processor_without_them_names_instead_is_taken() -> None:
     int8(None, precision="fp32", strict=True)
 
 
+@pytest.mark.skipif(HAS_INT8, reason="this processor has products of 8 bits")
+def test_products_that_a_network_states_and_a_processor_lacks_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    made = quantization.calibrate(network(), [batch()])
+    model = int8(None, made, precision="fp32")
+    told = [text for text in caplog.messages if "no kernels for products of 8 bits" in text]
+    assert len(told) == 1 and told[0] in model.report()["notes"]
+    with pytest.raises(nx.UnsupportedError, match="leave strict out"):
+        int8(None, made, precision="fp32", strict=True)
+    # Weights alone are numbers again before they are multiplied.
+    caplog.clear()
+    int8(None, quantization.quantize_weights(network()), precision="fp32", strict=True)
+    assert not caplog.messages
+
+
 def test_a_network_that_is_quantized_already_is_no_network_of_fp8(caplog: pytest.LogCaptureFixture) -> None:
     made = quantization.calibrate(network(), [batch()])
     with caplog.at_level(logging.WARNING, "neurenix"):

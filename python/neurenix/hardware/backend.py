@@ -18,7 +18,7 @@ from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError
 from neurenix.hardware import conversions, probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import BUILT_IN, Options, computed, eight_bits_of
+from neurenix.hardware.options import BUILT_IN, Options, computed, eight_bits_of, is_in_floats
 from neurenix.importers.dispatch import takes_shapes, to_network, with_shapes
 from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
@@ -347,10 +347,14 @@ def _build_network(
     profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
     sample = samples.in_order(wanted.sample, names)
     eight_bits = eight_bits_of(wanted.precision)
-    if eight_bits is None:
+    if eight_bits is None and not is_in_floats(options["providers"][0]):
         return _native.Engine.build(network, profiles, options | {"samples": sample}), []
     from neurenix.quantization import apply
     from neurenix.quantization.compare import Reference
+
+    if eight_bits is None:
+        notes = apply.stated_in_8_bits(network, options)
+        return _native.Engine.build(network, profiles, options | {"samples": sample}), notes
 
     if eight_bits == "mixed":
         from neurenix.quantization.mixed import mixed

@@ -280,6 +280,11 @@ def has_int8(provider: str) -> bool:
     return provider in BUILT_IN and _native.computes(provider, "int8")
 
 
+def is_in_floats(provider: str) -> bool:
+    """Whether a provider computes products of 8 bits in floats; before a region is built, TensorRT does not."""
+    return provider != "tensorrt" and not has_int8(provider)
+
+
 def has_fp8(provider: str) -> bool:
     """Whether a provider has kernels for products of float8_e4m3fn on this machine."""
     return provider in BUILT_IN and _native.computes(provider, "float8_e4m3fn")

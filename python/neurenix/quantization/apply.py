@@ -39,6 +39,7 @@ EXPLICIT = (
 )
 #: With `strict` nothing is timed: what was asked for is to be had in full.
 STRICT = "{dtype}: strict: all products have 8 bits, whether or not they are faster in {rest}"
+IN_FLOATS = "{provider} has no kernels for products of 8 bits: it computes between the roundings in floating point"
 NO_RANGES, NO_ARITHMETIC = "there is no calibration=", "nothing here computes in floats of 8 bits"
 
 
@@ -60,14 +61,13 @@ def in_8_bits(
     of matrix products, whose activations have 8 bits too. Raises `UnsupportedError` with
     `strict` where the provider has no kernels for the precision.
     """
-    from neurenix.hardware.options import has_int8
+    from neurenix.hardware.options import has_int8, is_in_floats
 
     first = options["providers"][0]
     if precision == "fp8":
         return _in_fp8(network, calibration, profiles, options, keep)
-    if first != "tensorrt" and not has_int8(first):
-        text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
-        _fall_back(text, _instead_of_int8(first, has_int8("cpu")), options)
+    if is_in_floats(first):
+        _fall_back(IN_FLOATS.format(provider=first), _instead_of_int8(first, has_int8("cpu")), options)
     if is_explicit(network):
         _tell_unused(("calibration", calibration is not None), ("accuracy", accuracy), ("keep", keep))
         return network, [], []
@@ -79,6 +79,18 @@ def in_8_bits(
         _fall_back(WITHOUT, "give calibration=", options)
         return quantize_weights(network, keep, refittable=options["refittable"]), [], []
     return _calibrated(network, calibrator(calibration), profiles, options, "int8", accuracy, keep)
+
+
+def stated_in_8_bits(network: Network, options: Mapping[str, Any]) -> list[str]:
+    """What the report says where a network states products of integers of 8 bits itself, for a provider that computes
+    them in floats; the log warns of it. Raises `UnsupportedError` with `strict`.
+    """
+    if not is_explicit(network, integers=True):
+        return []
+    first = options["providers"][0]
+    text = IN_FLOATS.format(provider=first)
+    _fall_back(text, "leave strict out, or give the model that was quantized", options)
+    return [text]
 
 
 def _calibrated(

@@ -92,13 +92,17 @@ def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[N
     return network, options
 
 
+INTEGERS = ("int8", "uint8")
 #: Layers that are there where a model says itself what is quantized.
 EXPLICIT = ("QuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizePerToken")
 
 
-def is_explicit(network: Network) -> bool:
-    """Whether a network says itself what is quantized."""
-    return any(layer.op in EXPLICIT for layer in network.layers)
+def is_explicit(network: Network, *, integers: bool = False) -> bool:
+    """Whether a network says itself what is quantized; `integers`: to integers of 8 bits."""
+    found = (layer for layer in network.layers if layer.op in EXPLICIT)
+    if integers:
+        found = (layer for layer in found if layer.op != "QuantizeLinear" or layer.outputs[0].dtype in INTEGERS)
+    return any(True for _ in found)
 
 
 def quantize_weights(

@@ -9,9 +9,14 @@ use super::{Desc, Options, Primitive};
 use crate::{
     network::{array::Buffer, dtype::DType},
     plan::layout::{Layout, Operand},
-    providers::cpu::team,
+    providers::cpu::{simd::Isa, team},
 };
 use tensor::Tensor;
+
+/// Whether oneDNN has bfloat16, channels in blocks of sixteen and slices of both: it does with AVX-512.
+fn has_all() -> bool {
+    Isa::here() == Isa::Avx512
+}
 
 const THREADS: usize = 2;
 

@@ -2,7 +2,7 @@
 
 use super::scope::{Orders, Scope};
 use super::{candidates, reference};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::array::{Array, Buffer};
 use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim};
@@ -10,6 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::{Network, Source, TensorId, reference as exact};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Candidate, Form, Request, Tier};
+use crate::providers::cpu::simd::Isa;
 use crate::providers::cpu::team;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,22 +96,22 @@ impl Case {
             for form in kernel.forms() {
                 let same_layout = |&(i, o): &(usize, usize)| form.inputs[i] == form.outputs[o];
                 let shared = kernel.in_place().into_iter().filter(same_layout).map(Some);
-                let hows = [1, 2].into_iter().map(|threads| How {
-                    threads,
-                    repeats: 2,
-                    shared: None,
-                });
-                let run = |how| {
-                    let ran = self.run(&candidate, &form, &binding, &values, how);
-                    ran.unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()))
-                };
-                let is_reference = hows.map(run).any(|ran| ran.is_reference);
-                for shared in shared {
-                    let ran = run(How {
-                        threads: 2,
-                        repeats: 1,
+                let run = |threads, repeats, shared| {
+                    let how = How {
+                        threads,
+                        repeats,
                         shared,
-                    });
+                    };
+                    self.run(&candidate, &form, &binding, &values, how)
+                };
+                let whole = |ran: Result<Ran>| ran.unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()));
+                let first = run(1, 2, None);
+                if first.as_ref().is_err_and(is_lacking) {
+                    continue;
+                }
+                let is_reference = whole(first).is_reference | whole(run(2, 2, None)).is_reference;
+                for shared in shared {
+                    let ran = whole(run(2, 1, shared));
                     assert!(
                         is_reference || !ran.is_reference,
                         "{} {form:?} runs on the reference in shared memory",
@@ -377,4 +378,9 @@ fn compare(want: &Array, got: &Array, what: &str) {
             "{what}: element {i}: want {w}, got {g}"
         );
     }
+}
+
+/// Whether oneDNN lacks a form without AVX-512, which the planner then passes over.
+fn is_lacking(error: &Error) -> bool {
+    Isa::here() != Isa::Avx512 && error.message().starts_with("oneDNN has no implementation")
 }

@@ -111,6 +111,9 @@ fn every_rank_window_and_grouping() {
 
 #[test]
 fn bf16_accumulates_in_f32() {
+    if !has_all() {
+        return;
+    }
     let case = Case::new(&[1, 64, 8, 8], 64, &[3, 3]).padded(1, 1);
     for layout in [Layout::ChannelsLast, Layout::Blocked16] {
         let dst = dense(DType::BFloat16, &case.output(), layout);
@@ -130,7 +133,7 @@ fn slices_of_larger_tensors() {
             src.parent_channels = Some(64);
             case.check(&src, &dst);
             let conv = case.spec(&src, &dst).create(None, &options()).unwrap();
-            assert_eq!(conv.is_reference(), layout == Layout::ChannelsLast);
+            assert!(!has_all() || conv.is_reference() == (layout == Layout::ChannelsLast));
         }
     }
 }
@@ -225,10 +228,11 @@ fn a_weight_format_serves_other_shapes() {
         let operand = dense(DType::Float32, &case.input, layout);
         case.spec(&operand, &operand).create(given, &options()).unwrap()
     };
-    for layout in [Layout::ChannelsLast, Layout::Blocked16] {
-        let first = create(layout, 56, None).weight_format().unwrap();
+    let layouts = [Layout::ChannelsLast, Layout::Blocked16];
+    for layout in &layouts[..if has_all() { 2 } else { 1 }] {
+        let first = create(*layout, 56, None).weight_format().unwrap();
         for size in [7, 14, 30, 112] {
-            let next = create(layout, size, Some(&first));
+            let next = create(*layout, size, Some(&first));
             assert!(!next.is_reference(), "{layout} {size}");
             assert!(
                 size < 30 || next.weight_format().as_ref() == Some(&first),
