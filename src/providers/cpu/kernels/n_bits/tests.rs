@@ -1,9 +1,11 @@
 //! Every form of weights, against the reference.
 
+use super::columns::{Bytes, Columns};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, attrs};
 use crate::network::dtype::DType;
 use crate::providers::cpu::kernels::testing::Case;
+use crate::providers::cpu::simd::Portable;
 
 struct How {
     bits: usize,
@@ -80,5 +82,31 @@ fn each_number_of_rows_and_16_bits() {
             &[1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 24],
         );
         check(DType::BFloat16, 64, 33, &how, &[1, 9]);
+    }
+}
+
+/// Without special instructions: what no test above runs where there are some.
+#[test]
+fn portable_vectors_hold_and_multiply_what_was_packed() {
+    let bytes: [u8; 16] = std::array::from_fn(|i| (i * 151 % 256) as u8);
+    let x = [[-127i8, 3, 90, -6], [55, -128, 127, 1]];
+    let fours = x.map(|x| i32::from_le_bytes(x.map(|x| x as u8)));
+    // SAFETY: sixteen bytes are four lanes, and eight neighbours two integers of four.
+    let (nibbles, whole, of_4, of_8) = unsafe {
+        let start = Portable::start(7);
+        (
+            Portable::numbers_of_4(bytes.as_ptr()),
+            Portable::numbers_of_8(bytes.as_ptr()),
+            Portable::add_of_4(start, bytes.as_ptr(), fours.as_ptr(), 1),
+            Portable::add_of_8(start, bytes.as_ptr(), fours.as_ptr()),
+        )
+    };
+    for (lane, four) in bytes.chunks_exact(4).enumerate() {
+        let at = |k: usize| i32::from(if k < 4 { four[k] & 15 } else { four[k - 4] >> 4 });
+        (0..8).for_each(|k| assert_eq!(nibbles[k].0[lane], (at(k) - 8) as f32));
+        (0..4).for_each(|k| assert_eq!(whole[k].0[lane], f32::from(four[k]) - 128.0));
+        let sum_of_4: i32 = (0..8).map(|k| at(k) * i32::from(x[k / 4][k % 4])).sum();
+        let sum_of_8: i32 = (0..4).map(|k| i32::from(four[k]) * i32::from(x[0][k])).sum();
+        assert_eq!((of_4[lane], of_8[lane]), (7 + sum_of_4, 7 + sum_of_8));
     }
 }
