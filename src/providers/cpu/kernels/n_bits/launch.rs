@@ -13,8 +13,8 @@ use crate::providers::cpu::simd::{Isa, convert};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Weights of a column that are unpacked at a time, about: a panel of them stays in the second-level cache, and where it is read for
-/// each four rows in the first.
+/// Weights of a column that are unpacked at a time, about: a panel of them stays in the second-level cache, and where few rows
+/// read it at a time in the first.
 fn slab() -> usize {
     if Isa::here() == Isa::Avx512 { 512 } else { 128 }
 }
