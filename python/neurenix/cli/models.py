@@ -122,7 +122,7 @@ def _file(path: Path) -> Any:
         )
     if path.suffix in files.KERAS_2 and path.exists():
         raise files.refuse_keras_2(path, KINDS)
-    if path.suffix not in ("", ".onnx", *files.ENGINES):
+    if path.suffix not in ("", ".onnx"):
         if not path.exists():
             raise FileError("there is no such file", expected=KINDS, got=str(path))
         raise UnsupportedError("files of this kind are not models", expected=KINDS, got=str(path))

@@ -347,14 +347,11 @@ def _build_network(
     profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
     sample = samples.in_order(wanted.sample, names)
     eight_bits = eight_bits_of(wanted.precision)
-    if eight_bits is None and not is_in_floats(options["providers"][0]):
-        return _native.Engine.build(network, profiles, options | {"samples": sample}), []
+    if eight_bits is None:
+        notes = _stated_in_8_bits(network, options)
+        return _native.Engine.build(network, profiles, options | {"samples": sample}), notes
     from neurenix.quantization import apply
     from neurenix.quantization.compare import Reference
-
-    if eight_bits is None:
-        notes = apply.stated_in_8_bits(network, options)
-        return _native.Engine.build(network, profiles, options | {"samples": sample}), notes
 
     if eight_bits == "mixed":
         from neurenix.quantization.mixed import mixed
@@ -369,6 +366,15 @@ def _build_network(
         return engine, notes
     batches = [dict(zip(names, batch, strict=True)) for batch in sample]
     return engine, notes + apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
+
+
+def _stated_in_8_bits(network: Network, options: dict[str, Any]) -> list[str]:
+    """What is to be said of products of 8 bits that a network states itself."""
+    if not is_in_floats(options["providers"][0]):
+        return []
+    from neurenix.quantization import apply
+
+    return apply.stated_in_8_bits(network, options)
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int | str, ...]] | None:

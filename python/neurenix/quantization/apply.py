@@ -16,6 +16,7 @@ from neurenix.quantization.calibrate import (
     Calibrated,
     as_input,
     found_ranges,
+    has_integers,
     is_explicit,
     quantize_weights,
     takes_tokens,
@@ -85,7 +86,7 @@ def stated_in_8_bits(network: Network, options: Mapping[str, Any]) -> list[str]:
     """What the report says where a network states products of integers of 8 bits itself, for a provider that computes
     them in floats; the log warns of it. Raises `UnsupportedError` with `strict`.
     """
-    if not is_explicit(network, integers=True):
+    if not has_integers(network):
         return []
     first = options["providers"][0]
     text = IN_FLOATS.format(provider=first)

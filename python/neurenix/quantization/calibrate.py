@@ -92,17 +92,19 @@ def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[N
     return network, options
 
 
-INTEGERS = ("int8", "uint8")
 #: Layers that are there where a model says itself what is quantized.
 EXPLICIT = ("QuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizePerToken")
 
 
-def is_explicit(network: Network, *, integers: bool = False) -> bool:
-    """Whether a network says itself what is quantized; `integers`: to integers of 8 bits."""
+def is_explicit(network: Network) -> bool:
+    """Whether a network says itself what is quantized."""
+    return any(layer.op in EXPLICIT for layer in network.layers)
+
+
+def has_integers(network: Network) -> bool:
+    """Whether a network says itself what becomes integers of 8 bits; QuantizeLinear gives other dtypes too."""
     found = (layer for layer in network.layers if layer.op in EXPLICIT)
-    if integers:
-        found = (layer for layer in found if layer.op != "QuantizeLinear" or layer.outputs[0].dtype in INTEGERS)
-    return any(True for _ in found)
+    return any(layer.op != "QuantizeLinear" or layer.outputs[0].dtype in ("int8", "uint8") for layer in found)
 
 
 def quantize_weights(

@@ -2,68 +2,12 @@
 
 use super::columns::{Columns, per_vector};
 use super::pack::{LANES, Units, VECTOR};
+use super::results::{Target, Totals};
+use super::rows::by_rows;
 use crate::providers::cpu::simd::{Vector, multiversion};
 
 /// Groups of columns in a panel.
 pub const PANEL: usize = 3;
-
-/// The results of a tile: rows from one column on.
-#[derive(Clone, Copy)]
-pub struct Target {
-    pub out: *mut f32,
-    /// Elements from a row to the next.
-    pub stride: usize,
-    /// Columns that are there from `out` on.
-    pub columns: usize,
-}
-
-impl Target {
-    /// From a row and a column on.
-    #[inline(always)]
-    fn at(&self, row: usize, column: usize) -> *mut f32 {
-        self.out.wrapping_add(row * self.stride + column)
-    }
-
-    /// Writes the columns that are there of a vector from one on.
-    ///
-    /// # Safety
-    /// They must be writable.
-    #[inline(always)]
-    pub unsafe fn put<V: Vector>(&self, row: usize, column: usize, v: V) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.columns.saturating_sub(column) {
-                0 => {}
-                left if left < V::LANES => v.store_part(self.at(row, column), left),
-                _ => v.store(self.at(row, column)),
-            }
-        }
-    }
-
-    /// Reads them.
-    #[inline(always)]
-    unsafe fn get<V: Vector>(&self, row: usize, column: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.columns.saturating_sub(column) {
-                0 => V::splat(0.0),
-                left if left < V::LANES => V::load_part(self.at(row, column), left),
-                _ => V::load(self.at(row, column)),
-            }
-        }
-    }
-}
-
-/// Calls a function whose first parameter is the number of rows of a tile, one of those in brackets.
-macro_rules! by_rows {
-    ($rows:expr, [$($less:literal)*; $most:literal], |$R:ident| $call:expr) => {
-        match $rows {
-            $($less => { const $R: usize = $less; $call })*
-            _ => { const $R: usize = $most; $call }
-        }
-    };
-}
-pub(super) use by_rows;
 
 /// Sums for each row that are needed so that one multiplication need not wait for the one before.
 const fn parts(rows: usize) -> usize {
@@ -98,7 +42,7 @@ unsafe fn direct_rows<V: Columns, const R: usize, const A: usize, const BITS: us
     x: *const f32,
     target: Target,
 ) {
-    let mut totals = [[V::splat(0.0); LANES / 4]; R];
+    let mut totals = Totals::<V, R>::new();
     // SAFETY: the caller's promise.
     unsafe {
         let sums = x.add(units.terms() * R);
@@ -108,22 +52,15 @@ unsafe fn direct_rows<V: Columns, const R: usize, const A: usize, const BITS: us
                 let from = group.add(unit * units.unit_bytes() + part * V::LANES * 4);
                 let product = of_unit::<V, R, A, BITS>(units, from.add(units.header()), x);
                 let scale = V::load(from.cast());
-                for (total, product) in totals.iter_mut().zip(product) {
-                    total[part] = product.fma(scale, total[part]);
+                for (row, product) in product.into_iter().enumerate() {
+                    totals.add(row, part, product, scale);
                 }
                 if units.shifted {
-                    let shift = V::load(from.add(VECTOR).cast());
-                    for (row, total) in totals.iter_mut().enumerate() {
-                        total[part] = shift.fma(V::splat(*sums.add(unit * R + row)), total[part]);
-                    }
+                    totals.add_shift(part, from, sums.add(unit * R));
                 }
             }
         }
-        for (row, total) in totals.into_iter().enumerate() {
-            for (part, total) in total.into_iter().take(LANES / V::LANES).enumerate() {
-                target.put(row, part * V::LANES, total);
-            }
-        }
+        totals.put(&target);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Rows of 8 bits times weights of 4 or 8 bits, summed as integers within a unit.
 
 use super::columns::{Bytes, per_vector};
-use super::float::{Target, by_rows};
 use super::pack::{LANES, Units, VECTOR};
-use super::rows::Rounded;
+use super::results::{Target, Totals};
+use super::rows::{Rounded, by_rows};
 use crate::providers::cpu::simd::{Avx2, Avx512, Isa, Portable};
 
 /// One group of columns times a tile of up to twelve rounded rows.
@@ -53,7 +53,7 @@ unsafe fn of_rows<V: Bytes, const R: usize, const BITS: usize>(
     target: Target,
 ) {
     let x = Rounded::at(x, units, R);
-    let mut totals = [[V::splat(0.0); LANES / 4]; R];
+    let mut totals = Totals::<V, R>::new();
     // SAFETY: the caller's promise.
     unsafe {
         for unit in 0..units.count() {
@@ -66,23 +66,16 @@ unsafe fn of_rows<V: Bytes, const R: usize, const BITS: usize>(
                 let codes = x.codes.add(unit * units.unit * R).cast::<i32>();
                 accumulate::<V, R, BITS>(units, from.add(units.header()), codes, &mut sums);
                 let scale = V::load(from.cast());
-                for (row, total) in totals.iter_mut().enumerate() {
+                for (row, sum) in sums.into_iter().enumerate() {
                     let scale = scale * V::splat(*x.scales.add(unit * R + row));
-                    total[part] = V::finish(sums[row]).fma(scale, total[part]);
+                    totals.add(row, part, V::finish(sum), scale);
                 }
                 if units.shifted {
-                    let shift = V::load(from.add(VECTOR).cast());
-                    for (row, total) in totals.iter_mut().enumerate() {
-                        total[part] = shift.fma(V::splat(*x.sums.add(unit * R + row)), total[part]);
-                    }
+                    totals.add_shift(part, from, x.sums.add(unit * R));
                 }
             }
         }
-        for (row, total) in totals.into_iter().enumerate() {
-            for (part, total) in total.into_iter().take(LANES / V::LANES).enumerate() {
-                target.put(row, part * V::LANES, total);
-            }
-        }
+        totals.put(&target);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The product at concrete extents: rows are packed into tiles, then groups of columns are shared among the threads.
 
-use super::float::{self, PANEL, Target};
+use super::float::{self, PANEL};
 use super::integer;
 use super::pack::{LANES, Packed};
+use super::results::Target;
 use super::rows::Tiles;
 use crate::error::Result;
 use crate::network::dtype::DType;

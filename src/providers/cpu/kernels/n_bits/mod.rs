@@ -6,6 +6,7 @@ mod float;
 mod integer;
 mod launch;
 mod pack;
+mod results;
 mod rows;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,17 @@ const INTEGERS: usize = 12;
 /// Numbers that are rounded at a time: four vectors of the widest instruction set.
 const CODES: usize = 4 * LANES;
 
+/// Calls a function whose first parameter is the number of rows of a tile, one of those in brackets.
+macro_rules! by_rows {
+    ($rows:expr, [$($less:literal)*; $most:literal], |$R:ident| $call:expr) => {
+        match $rows {
+            $($less => { const $R: usize = $less; $call })*
+            _ => { const $R: usize = $most; $call }
+        }
+    };
+}
+pub(super) use by_rows;
+
 /// How tiles of rows lie.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiles {
